@@ -1,0 +1,331 @@
+"""The wire between the platform and an engine: every message, as one typed module.
+
+gRPC carries these structs as msgpack through custom serialisers (``method_table``), so this module *is* the schema and
+no generated code exists. Nothing here imports torch, transformers or Django: both sides can import it.
+
+Rules of the wire:
+
+* A client opens one ``Stream`` call and sends commands on it (generate, attach, acknowledge, cancel). The engine
+  answers with frames; one frame carries everything that happened to that connection's generations since the last one.
+* Every event of a generation has a contiguous ``seq`` from 1. ``Started`` is 1, ``Finished`` is the last.
+* Everything a client names is looked up under ``account``: another tenant's id is answered like an unknown one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+SERVICE = "pagoda.inference.v1.Engine"
+
+RequestClass = Literal["interactive", "api", "batch"]
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Base of all wire structs: frozen, and silent about defaults."""
+
+
+# --- what a caller asks for -------------------------------------------------------------------------------------------
+
+
+class ChatMessage(Message, frozen=True):
+    """One turn. ``content`` is text, never markup: control tokens in it are encoded as plain text."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Sampling(Message, frozen=True):
+    """How tokens are chosen.
+
+    ``max_tokens`` counts output tokens (``None``: up to the context's end). ``temperature`` 0 is greedy. ``top_p`` in
+    (0, 1]. ``seed`` makes sampling repeatable. ``stop`` strings are not part of the output. ``ignore_eos`` runs to
+    ``max_tokens`` (benchmarks).
+    """
+
+    max_tokens: int | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+
+class Generate(Message, frozen=True, tag="generate"):
+    """Start a generation and subscribe to it.
+
+    id: unguessable, chosen by the platform; a second Generate with the same id and account attaches instead.
+    account: the tenant's account in the pool.
+    scope: the isolation domain of cached blocks, derived by the platform and never by its clients
+        (``tenant:<id>`` or ``user:<id>``). The engine keys the prefix cache with (account, scope).
+    lineage: opaque id of the conversation ('' for none): blocks are purged when their last lineage is.
+    messages: chat turns, templated by the engine; or ``prompt``: raw text; or ``prompt_token_ids``. Exactly one is set.
+    continue_final: the last message is an assistant's unfinished one; the answer continues it.
+    on_disconnect: ``keep`` (conversations: somebody will attach) or ``cancel`` (API calls).
+    """
+
+    id: str
+    account: str
+    scope: str
+    messages: tuple[ChatMessage, ...] | None = None
+    prompt: str | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    sampling: Sampling = Sampling()
+    lineage: str = ""
+    request_class: RequestClass = "interactive"
+    on_disconnect: Literal["keep", "cancel"] = "keep"
+    continue_final: bool = False
+
+
+class Attach(Message, frozen=True, tag="attach"):
+    """Subscribe to a generation's events after ``after_seq`` (0: from the start)."""
+
+    id: str
+    account: str
+    after_seq: int = 0
+
+
+class Acknowledge(Message, frozen=True, tag="acknowledge"):
+    """Events up to ``seq`` are stored: the engine may forget them. Acknowledging the last forgets the generation."""
+
+    id: str
+    account: str
+    seq: int
+
+
+class Cancel(Message, frozen=True, tag="cancel"):
+    """Stop a generation by the end of the steps already issued. Idempotent. ``Finished`` (cancelled) is the receipt."""
+
+    id: str
+    account: str
+
+
+Command = Generate | Attach | Acknowledge | Cancel
+
+
+# --- what the engine answers ------------------------------------------------------------------------------------------
+
+
+class Error(Message, frozen=True):
+    """What happened, which limit, what to do.
+
+    Codes: invalid_request, context_length_exceeded, kv_limit_exceeded, queue_full, unknown_account, not_found,
+    seq_forgotten, model_error, engine_stopping, unavailable.
+    """
+
+    code: str
+    message: str
+    details: dict[str, int | str] = {}
+
+
+class Usage(Message, frozen=True):
+    """Tokens of one generation. ``cached_tokens`` of the prompt came from the prefix cache.
+
+    ``queued_s`` waiting for admission, ``prefill_s`` from admission to the first token, ``decode_s`` after it.
+    ``blocks_freed`` is the receipt of a cancel: KV blocks that this generation held when it ended.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    queued_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    preemptions: int = 0
+    blocks_freed: int = 0
+
+
+class Started(Message, frozen=True, tag="started"):
+    """The prompt is admitted: its length and how much of it was cached."""
+
+    id: str
+    seq: int
+    prompt_tokens: int
+    cached_tokens: int
+
+
+class Delta(Message, frozen=True, tag="delta"):
+    """New text. ``token_ids`` are the tokens behind it; text may be '' while a character is incomplete."""
+
+    id: str
+    seq: int
+    text: str
+    token_ids: tuple[int, ...] = ()
+
+
+class Finished(Message, frozen=True, tag="finished"):
+    """The last event of a generation."""
+
+    id: str
+    seq: int
+    reason: FinishReason
+    usage: Usage
+    error: Error | None = None
+
+
+class Refused(Message, frozen=True, tag="refused"):
+    """A command was not carried out; it changed nothing. Not an event of the generation, hence no ``seq``."""
+
+    id: str
+    error: Error
+    command: str = "generate"
+
+
+Event = Started | Delta | Finished
+Reply = Started | Delta | Finished | Refused
+
+
+class Frame(Message, frozen=True):
+    """Everything for one connection since its last frame, in order."""
+
+    replies: tuple[Reply, ...]
+
+
+# --- accounts, models, tokens, reports --------------------------------------------------------------------------------
+
+
+class Account(Message, frozen=True):
+    """A tenant's ledger in the pool, in blocks. ``limit`` None is the whole pool. reservation <= limit, weight > 0."""
+
+    id: str
+    reservation: int = 0
+    limit: int | None = None
+    weight: float = 1.0
+
+
+class SetAccounts(Message, frozen=True):
+    """The full list of accounts. Idempotent: a ``version`` not above the engine's own is ignored.
+
+    Accounts missing from the list are deleted: their running work is aborted and their blocks are purged.
+    """
+
+    version: int
+    accounts: tuple[Account, ...]
+
+
+class AccountsSet(Message, frozen=True):
+    """``version`` now in force; ``error`` says why the list was refused as a whole (nothing changed)."""
+
+    version: int
+    applied: bool
+    error: Error | None = None
+
+
+class GetModels(Message, frozen=True):
+    pass
+
+
+class ModelInfo(Message, frozen=True):
+    """What the engine serves. ``bytes_per_block`` is the KV of one block over all layers."""
+
+    id: str
+    context_length: int
+    vocabulary_size: int
+    dtype: str
+    device: str
+    block_size: int
+    total_blocks: int
+    bytes_per_block: int
+    instance: str
+    """Changes with every start of the engine: a different one means that all generations of before are lost."""
+    version: str = ""
+
+
+class Tokenize(Message, frozen=True):
+    text: str | None = None
+    messages: tuple[ChatMessage, ...] | None = None
+
+
+class Tokens(Message, frozen=True):
+    token_ids: tuple[int, ...] = ()
+    error: Error | None = None
+
+
+class Detokenize(Message, frozen=True):
+    token_ids: tuple[int, ...]
+
+
+class Text(Message, frozen=True):
+    text: str = ""
+    error: Error | None = None
+
+
+class Watch(Message, frozen=True):
+    """Ask for pool reports; ``interval_s`` between them (0: one report, then the stream ends)."""
+
+    interval_s: float = 1.0
+
+
+class AccountReport(Message, frozen=True):
+    """One account's share of the pool, in blocks, and its counters since the engine started."""
+
+    id: str
+    active: int
+    cached: int
+    shared: int
+    reservation: int
+    limit: int
+    weight: float
+    reserved_unused: int
+    running: int
+    waiting: int
+    hit_tokens: int
+    queried_tokens: int
+    tokens_in: int
+    tokens_out: int
+    evictions: dict[str, int]
+    """By cause: own_lru, reclaimed, over_share, limit_lowered."""
+    evicted_by: dict[str, int]
+    """By whom (account id): for operators only."""
+    preemptions: dict[str, int]
+    """By kind: recompute, swap."""
+    queue_wait_s: float = 0.0
+    """Total time requests waited for admission."""
+
+
+class PoolReport(Message, frozen=True):
+    """The pool at one step. ``free + sum(active + cached over accounts) == total`` exactly."""
+
+    instance: str
+    step: int
+    time: float
+    total: int
+    free: int
+    block_size: int
+    bytes_per_block: int
+    accounts_version: int
+    accounts: tuple[AccountReport, ...]
+
+
+# --- the service ------------------------------------------------------------------------------------------------------
+
+METHODS: dict[str, tuple[Any, Any]] = {
+    "Stream": (Command, Frame),
+    "SetAccounts": (SetAccounts, AccountsSet),
+    "GetModels": (GetModels, ModelInfo),
+    "Tokenize": (Tokenize, Tokens),
+    "Detokenize": (Detokenize, Text),
+    "Watch": (Watch, PoolReport),
+}
+"""Method name -> (request type, response type). Stream is bidirectional, Watch streams replies, the rest are unary."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoders = {kind: msgspec.msgpack.Decoder(kind) for pair in METHODS.values() for kind in pair}
+
+
+def encode(message: Any) -> bytes:
+    """One wire struct as msgpack."""
+    return _encoder.encode(message)
+
+
+def decoder(kind: Any) -> Any:
+    """The deserialiser for ``kind`` (a type named in METHODS). Raises msgspec.ValidationError on anything else."""
+    return _decoders[kind].decode
+
+
+def method_path(name: str) -> str:
+    """gRPC's path of a method: ``/pagoda.inference.v1.Engine/Stream``."""
+    return f"/{SERVICE}/{name}"
