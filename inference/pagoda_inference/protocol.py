@@ -5,9 +5,13 @@ no generated code exists. Nothing here imports torch, transformers or Django: bo
 
 Rules of the wire:
 
-* A client opens one ``Stream`` call and sends commands on it (generate, attach, acknowledge, cancel). The engine
-  answers with frames; one frame carries everything that happened to that connection's generations since the last one.
-* Every event of a generation has a contiguous ``seq`` from 1. ``Started`` is 1, ``Finished`` is the last.
+* A client opens one ``Stream`` call and sends commands on it (generate, attach, detach, acknowledge, cancel). The
+  engine answers with frames; one frame carries everything that happened to that connection's generations since the
+  last one.
+* ``generate`` and ``attach`` open a subscription under a number the client chooses, unique on its connection. Each
+  subscription has a place of its own in the generation's events: a recorder and two tabs can share a connection.
+* Every event of a generation has a contiguous ``seq`` from 1. ``Started`` is 1, ``Finished`` is the last; a generation
+  that ends before it was admitted has ``Finished`` alone.
 * Everything a client names is looked up under ``account``: another tenant's id is answered like an unknown one.
 """
 
@@ -64,7 +68,8 @@ class Generate(Message, frozen=True, tag="generate"):
     lineage: opaque id of the conversation ('' for none): blocks are purged when their last lineage is.
     messages: chat turns, templated by the engine; or ``prompt``: raw text; or ``prompt_token_ids``. Exactly one is set.
     continue_final: the last message is an assistant's unfinished one; the answer continues it.
-    on_disconnect: ``keep`` (conversations: somebody will attach) or ``cancel`` (API calls).
+    on_disconnect: ``keep`` (conversations: somebody will attach) or ``cancel`` (API calls: ends when nobody listens).
+    subscription: the client's number for the events that follow.
     """
 
     id: str
@@ -78,6 +83,7 @@ class Generate(Message, frozen=True, tag="generate"):
     request_class: RequestClass = "interactive"
     on_disconnect: Literal["keep", "cancel"] = "keep"
     continue_final: bool = False
+    subscription: int = 0
 
 
 class Attach(Message, frozen=True, tag="attach"):
@@ -86,6 +92,13 @@ class Attach(Message, frozen=True, tag="attach"):
     id: str
     account: str
     after_seq: int = 0
+    subscription: int = 0
+
+
+class Detach(Message, frozen=True, tag="detach"):
+    """End a subscription of this connection; the generation goes on. An unknown number is ignored."""
+
+    subscription: int
 
 
 class Acknowledge(Message, frozen=True, tag="acknowledge"):
@@ -103,7 +116,7 @@ class Cancel(Message, frozen=True, tag="cancel"):
     account: str
 
 
-Command = Generate | Attach | Acknowledge | Cancel
+Command = Generate | Attach | Detach | Acknowledge | Cancel
 
 
 # --- what the engine answers ------------------------------------------------------------------------------------------
@@ -167,7 +180,10 @@ class Finished(Message, frozen=True, tag="finished"):
 
 
 class Refused(Message, frozen=True, tag="refused"):
-    """A command was not carried out; it changed nothing. Not an event of the generation, hence no ``seq``."""
+    """A command was not carried out, or its subscription cannot go on: no further reply of that subscription follows.
+
+    Not an event of the generation, hence no ``seq``.
+    """
 
     id: str
     error: Error
@@ -178,10 +194,17 @@ Event = Started | Delta | Finished
 Reply = Started | Delta | Finished | Refused
 
 
-class Frame(Message, frozen=True):
-    """Everything for one connection since its last frame, in order."""
+class Delivery(Message, frozen=True):
+    """What one subscription gets, in order. Number 0 carries refusals of commands that have no subscription."""
 
+    subscription: int
     replies: tuple[Reply, ...]
+
+
+class Frame(Message, frozen=True):
+    """Everything for one connection since its last frame."""
+
+    deliveries: tuple[Delivery, ...]
 
 
 # --- accounts, models, tokens, reports --------------------------------------------------------------------------------
