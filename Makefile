@@ -8,7 +8,6 @@ BIN := .venv/bin
 PAGODA_HOME ?= $(CURDIR)/var
 export PAGODA_HOME
 
-# Tests never touch the data of a running installation: each run makes its own PAGODA_HOME. Only the prepared model is shared.
 PYTEST := $(BIN)/python -m pytest
 
 # What `make bench` runs: `make bench BENCHMARK=prefix OPTIONS=--quick`.
