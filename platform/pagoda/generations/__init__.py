@@ -1,0 +1,1 @@
+"""One run of an engine for a caller: begin, record, follow, stop, settle."""

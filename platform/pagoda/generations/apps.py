@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class GenerationsConfig(AppConfig):
+    name = "pagoda.generations"
+    label = "generations"
