@@ -1,0 +1,141 @@
+"""This process's connections to the engines.
+
+The web process keeps one async client per engine on the loop that serves requests, and a watch on each (1 Hz). Admin
+views, management commands and the worker use ``sync_client``: opened for one piece of work, never kept across a fork.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+
+from pagoda.engines import reports
+from pagoda.engines.routing import engine_for
+from pagoda_inference.client import EngineClient, EngineUnavailable, SyncEngineClient
+from pagoda_inference.protocol import ModelInfo, PoolReport, SetAccounts
+
+__all__ = [
+    "before_admission",
+    "default_model",
+    "engine_for",
+    "get_client",
+    "model_of",
+    "report_listeners",
+    "start",
+    "stop",
+    "sync_client",
+]
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+WATCH_INTERVAL_S = 1.0
+
+before_admission: list[Callable[[ModelInfo], SetAccounts]] = []
+"""Builders of the accounts that an engine must know before it is asked anything. Called after every (re)connection, in
+a thread that may use the database."""
+
+report_listeners: list[Callable[[EngineClient, ModelInfo, PoolReport], Awaitable[None]]] = []
+"""Called with every report of every engine, on the server's loop. A failure is logged and stops nobody else."""
+
+_clients: dict[str, EngineClient] = {}
+_models: dict[str, ModelInfo] = {}
+_watches: list[asyncio.Task[None]] = []
+
+
+async def get_client(address: str) -> EngineClient:
+    """The client of this process for an engine. Call it on the server's loop.
+
+    The client connects by itself and again after a break; ``await client.connect()`` waits until it is ready. Raises
+    EngineUnavailable for an address that is not in PAGODA_ENGINES (any more): rows remember engines for longer.
+    """
+    if address not in settings.PAGODA_ENGINES:
+        raise EngineUnavailable(f"{address} is not one of PAGODA_ENGINES")
+    client = _clients.get(address)
+    if client is None:
+        client = _clients[address] = EngineClient(address, settings.PAGODA_ENGINE_TOKEN)
+        client.on_connect.append(_introduce(address))
+    return client
+
+
+def sync_client(address: str) -> SyncEngineClient:
+    """A blocking client, for ``with``. Cheap to open: close it before the process could fork."""
+    return SyncEngineClient(address, settings.PAGODA_ENGINE_TOKEN)
+
+
+def model_of(address: str) -> ModelInfo | None:
+    """What an engine serves, as it said when this process last connected to it."""
+    return _models.get(address)
+
+
+def default_model() -> ModelInfo | None:
+    """The model of the first engine that is reachable now; None while none is. Never waits."""
+    for address in settings.PAGODA_ENGINES:
+        if address in _models and reports.is_reachable(address):
+            return _models[address]
+    return None
+
+
+async def start() -> None:
+    """Connect to every engine in the background: the site starts whether or not an engine is there."""
+    for address in settings.PAGODA_ENGINES:
+        _watches.append(asyncio.create_task(_watch(address), name=f"watch {address}"))
+
+
+async def stop() -> None:
+    """End the watches and close the clients."""
+    for watch in _watches:
+        watch.cancel()
+    await asyncio.gather(*_watches, return_exceptions=True)
+    _watches.clear()
+    for client in _clients.values():
+        await client.close()
+    _clients.clear()
+    _models.clear()
+    reports.forget_all()
+
+
+def _introduce(address: str) -> Callable[[EngineClient, ModelInfo], Awaitable[None]]:
+    async def introduce(client: EngineClient, info: ModelInfo) -> None:
+        """Tell a newly connected engine its accounts, before anything else reaches it."""
+        _models[address] = info
+        for build in before_admission:
+            accounts = await database_sync_to_async(build)(info)
+            answer = await client.set_accounts(accounts)
+            if answer.error is not None:
+                logger.error("engine %s refused the accounts: %s", address, answer.error.message)
+        reports.mark_reachable(address)
+
+    return introduce
+
+
+async def _watch(address: str) -> None:
+    """Follow one engine's reports for as long as the process lives."""
+    while True:
+        try:
+            client = await get_client(address)
+            info = await client.connect()
+            async for report in client.watch(WATCH_INTERVAL_S):
+                reports.remember(address, report)
+                await _tell_listeners(client, _models.get(address, info), report)
+        except EngineUnavailable as error:
+            if reports.is_reachable(address):
+                logger.warning("engine %s is gone: %s", address, error)
+        except Exception:
+            logger.exception("the watch on engine %s failed", address)
+        reports.mark_unreachable(address)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _tell_listeners(client: EngineClient, info: ModelInfo, report: PoolReport) -> None:
+    for listener in report_listeners:
+        try:
+            await listener(client, info, report)
+        except EngineUnavailable:
+            raise
+        except Exception:
+            logger.exception("a listener of pool reports failed")
