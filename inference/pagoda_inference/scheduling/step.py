@@ -1,0 +1,46 @@
+"""One step: what the scheduler wants computed now, and what it decided on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pagoda_inference.scheduling.sequence import Request, Sequence
+
+
+@dataclass(slots=True)
+class ScheduledChunk:
+    """Tokens ``start .. start + count - 1`` of a sequence; ``sampled`` if a next token is wanted after them.
+
+    ``charged``: how many of them were charged to the account as input. ``copies``: (source, destination) blocks to copy
+    before this chunk writes.
+    """
+
+    sequence: Sequence
+    start: int
+    count: int
+    sampled: bool
+    charged: int = 0
+    copies: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Step:
+    """chunks: to run together. admitted: requests that start with this step (first time). exhausted: requests that can
+    never grow again under their account's effective limit; to be finished with ``length``. preempted: requests that
+    lost their blocks."""
+
+    chunks: list[ScheduledChunk] = field(default_factory=list)
+    admitted: list[Request] = field(default_factory=list)
+    exhausted: list[Request] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
+
+    @property
+    def copies(self) -> list[tuple[int, int]]:
+        """(source, destination) blocks that the backend has to copy before it runs the chunks."""
+        return [pair for chunk in self.chunks for pair in chunk.copies]
+
+    def without(self, request: Request) -> list[ScheduledChunk]:
+        """Take a request's chunks out again (it was preempted for somebody else in this very step)."""
+        gone = [chunk for chunk in self.chunks if chunk.sequence.request is request]
+        self.chunks = [chunk for chunk in self.chunks if chunk.sequence.request is not request]
+        return gone
