@@ -57,7 +57,8 @@ build)
     touch "$root/$built"
     ;;
 test) npm test ;;
-lint | format) npm run "$verb" ;;
+lint) npm run check && npm run format:check ;;
+format) npm run format ;;
 *)
     echo "setup/frontend.sh: build, test, lint or format, not '$verb'" >&2
     exit 2

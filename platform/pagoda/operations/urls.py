@@ -1,3 +1,11 @@
-from django.urls import URLPattern
+"""Addresses for machines: health and metrics."""
 
-urlpatterns: list[URLPattern] = []
+from django.urls import URLPattern, path
+
+from pagoda.operations import views
+
+urlpatterns: list[URLPattern] = [
+    path("healthz", views.healthz, name="healthz"),
+    path("readyz", views.readyz, name="readyz"),
+    path("metrics", views.metrics, name="metrics"),
+]

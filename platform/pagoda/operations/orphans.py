@@ -1,0 +1,72 @@
+"""No process outlives the one that started Pagoda (Linux; elsewhere the supervisor alone sees to it).
+
+The kernel tells the supervisor when we die (a parent-death signal), and hands us what the supervisor leaves behind when
+*it* dies (we are the subreaper), so nothing is left in either case. See prctl(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parent dies become children of this process."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def terminate_with_parent() -> None:
+    """For a new child, before it runs its program: SIGTERM as soon as its parent is gone."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below ``pid``, parents before their children."""
+    found: list[int] = []
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, tasks.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def end_descendants(timeout_s: float = 5.0) -> list[int]:
+    """SIGTERM, then SIGKILL, to whatever is left below this process. Returns the ids of what was there."""
+    left = descendants(os.getpid())
+    if not left:
+        return []
+    _signal(left, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while _reap() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    _signal(descendants(os.getpid()), signal.SIGKILL)
+    while _reap():
+        time.sleep(0.01)
+    return left
+
+
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _reap() -> bool:
+    """Collect dead children; whether living ones remain."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
