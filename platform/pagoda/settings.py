@@ -24,6 +24,7 @@ from pagoda_inference.address import default_address
 BASE_DIR = Path(__file__).resolve().parents[2]
 _checkout = (BASE_DIR / "pyproject.toml").exists()
 PAGODA_HOME = Path(read_text("PAGODA_HOME", str((BASE_DIR if _checkout else Path.cwd()) / "var"))).absolute()
+PAGODA_HOST: str = read_text("PAGODA_HOST", "127.0.0.1")
 PAGODA_PORT: int = read_number("PAGODA_PORT", 8000, minimum=1)
 PAGODA_SITE_URL: str = read_text("PAGODA_SITE_URL", f"http://localhost:{PAGODA_PORT}").rstrip("/")
 """The address people type: links in invitations, the websocket's allowed origin, and whether cookies are secure."""
@@ -32,6 +33,10 @@ PAGODA_SITE_URL: str = read_text("PAGODA_SITE_URL", f"http://localhost:{PAGODA_P
 
 PAGODA_ENGINES: list[str] = read_words("PAGODA_ENGINES") or [default_address(PAGODA_HOME)]
 PAGODA_ENGINE_TOKEN: str | None = read_text("PAGODA_ENGINE_TOKEN") or None
+PAGODA_MODEL: str = read_text("PAGODA_MODEL")
+"""What `manage.py up` has the engine serve: a path, a hub id or ``echo``; empty is the engine's own default."""
+PAGODA_METRICS_TOKEN: str = read_text("PAGODA_METRICS_TOKEN")
+"""What a collector of /metrics sends as a bearer token; empty: only this machine may read them."""
 
 # --- security ---------------------------------------------------------------------------------------------------------
 
@@ -71,12 +76,13 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "channels",
+    # Before allauth: its templates override allauth's.
+    "pagoda.tenants",
     "allauth",
     "allauth.account",
     "django_celery_beat",
     "django_prometheus",
     "django_vite",
-    "pagoda.tenants",
     "pagoda.engines",
     "pagoda.usage",
     "pagoda.generations",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from channels.db import database_sync_to_async
 from django.conf import settings
 
 from pagoda.engines import reports
 from pagoda.engines.routing import engine_for
-from pagoda_inference.client import EngineClient, EngineUnavailable, SyncEngineClient
+from pagoda_inference.client import EngineClient, EngineRefused, EngineUnavailable, SyncEngineClient
 from pagoda_inference.protocol import ModelInfo, PoolReport, SetAccounts
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+FIRST_CONNECT_S = 1.0
 RETRY_S = 0.5
+REFUSED_RETRY_S = 5.0
 WATCH_INTERVAL_S = 1.0
 
 before_admission: list[Callable[[ModelInfo], SetAccounts]] = []
@@ -59,12 +62,15 @@ async def get_client(address: str) -> EngineClient:
     if client is None:
         client = _clients[address] = EngineClient(address, settings.PAGODA_ENGINE_TOKEN)
         client.on_connect.append(_introduce(address))
+        # Later callers get the client as it is: while it has no connection, everything fails at once.
+        with suppress(EngineUnavailable, EngineRefused):
+            await client.connect(FIRST_CONNECT_S)
     return client
 
 
-def sync_client(address: str) -> SyncEngineClient:
-    """A blocking client, for ``with``. Cheap to open: close it before the process could fork."""
-    return SyncEngineClient(address, settings.PAGODA_ENGINE_TOKEN)
+def sync_client(address: str, timeout_s: float = 2.0) -> SyncEngineClient:
+    """A blocking client, for ``with``. ``timeout_s`` bounds each call: admin views and tasks wait for it."""
+    return SyncEngineClient(address, settings.PAGODA_ENGINE_TOKEN, timeout=timeout_s)
 
 
 def model_of(address: str) -> ModelInfo | None:
@@ -125,6 +131,9 @@ async def _watch(address: str) -> None:
         except EngineUnavailable as error:
             if reports.is_reachable(address):
                 logger.warning("engine %s is gone: %s", address, error)
+        except EngineRefused as error:
+            logger.error("engine %s refuses this process: %s", address, error)
+            await asyncio.sleep(REFUSED_RETRY_S)
         except Exception:
             logger.exception("the watch on engine %s failed", address)
         reports.mark_unreachable(address)

@@ -9,6 +9,9 @@ import string
 import uuid
 from datetime import datetime
 
+from django.db import transaction
+from django.utils import timezone
+
 from pagoda.tenants import audit
 from pagoda.tenants.models import ApiKey, User
 from pagoda.tenants.secrets import digest, new_secret
@@ -18,6 +21,7 @@ _ALPHABET = string.ascii_lowercase + string.digits
 _FORM = re.compile(rf"pgd_([a-z0-9]{{{PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
 
 
+@transaction.atomic
 def create_key(
     tenant_id: uuid.UUID,
     label: str,
@@ -51,3 +55,10 @@ def authenticate_key(text: str) -> ApiKey | None:
     if key is None or not hmac.compare_digest(key.hash, digest(text)):
         return None
     return key if key.is_usable and key.tenant.is_active else None
+
+
+@transaction.atomic
+def revoke_key(key: ApiKey, *, who: User) -> None:
+    """The key stops working with the next request."""
+    if ApiKey.across_tenants.filter(pk=key.pk, revoked__isnull=True).update(revoked=timezone.now()):
+        audit.record("key.revoked", who=who, tenant_id=key.tenant_id, key=str(key.id), label=key.label)

@@ -1,3 +1,14 @@
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from pagoda.tenants.views import invitation, members
+
+urlpatterns = [
+    path("invitations/<str:token>/", invitation.invitation, name="invitation"),
+    path("members/", members.members, name="members"),
+    path("members/invite", members.invite, name="members_invite"),
+    path("members/invitations/<uuid:invitation_id>/revoke", members.revoke_invitation, name="members_revoke"),
+    path("members/<uuid:membership_id>/role", members.change_role, name="members_role"),
+    path("members/<uuid:membership_id>/remove", members.remove_member, name="members_remove"),
+    path("members/keys", members.create_key, name="members_key"),
+    path("members/keys/<uuid:key_id>/revoke", members.revoke_key, name="members_key_revoke"),
+]

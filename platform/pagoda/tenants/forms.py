@@ -1,0 +1,62 @@
+"""What people type into the pages of this application."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib.auth.password_validation import password_validators_help_text_html, validate_password
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from pagoda.tenants.models import Role, User
+
+
+class InviteForm(forms.Form):
+    email = forms.EmailField(label=_("E-mail address"), widget=forms.EmailInput(attrs={"autocomplete": "off"}))
+    role = forms.ChoiceField(label=_("Role"), choices=Role.choices, initial=Role.MEMBER)
+
+
+class KeyForm(forms.Form):
+    LIFETIMES = (("", _("never expires")), ("30", _("30 days")), ("90", _("90 days")), ("365", _("a year")))
+
+    label = forms.CharField(label=_("Label"), max_length=100, help_text=_("What the key is for."))
+    lifetime = forms.ChoiceField(label=_("Expires after"), choices=LIFETIMES, required=False)
+    requests_per_minute = forms.IntegerField(
+        label=_("Requests per minute"),
+        min_value=1,
+        max_value=1_000_000,
+        required=False,
+        help_text=_("Empty: no limit."),
+    )
+
+    def expires(self) -> datetime | None:
+        days = self.cleaned_data["lifetime"]
+        return timezone.now() + timedelta(days=int(days)) if days else None
+
+
+class RegisterForm(forms.Form):
+    """Name and password of somebody who was invited; the address is the invitation's."""
+
+    name = forms.CharField(label=_("Your name"), max_length=150, widget=forms.TextInput(attrs={"autocomplete": "name"}))
+    password = forms.CharField(
+        label=_("Password"),
+        strip=False,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
+        help_text=password_validators_help_text_html(),
+    )
+
+    def __init__(self, *args: Any, email: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.email = email
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or self.cleaned_data
+        if password := values.get("password"):
+            person = User(email=self.email, name=values.get("name", ""))
+            try:
+                validate_password(password, person)
+            except forms.ValidationError as error:
+                self.add_error("password", error)
+        return values
