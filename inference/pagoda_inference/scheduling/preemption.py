@@ -23,7 +23,7 @@ class PreemptionPlanner:
 
     def __init__(self, pool: Pool, running: Iterable[Request]) -> None:
         self._pool = pool
-        self._candidates = sorted(running, key=lambda request: request.arrival, reverse=True)
+        self._candidates = sorted(running, key=lambda request: request.order, reverse=True)
         self._oldest = self._candidates[-1] if self._candidates else None
         self._active = {ledger.id: ledger.active for ledger in pool.accounts}
         self._committed = pool.accounts.committed
@@ -71,9 +71,9 @@ class PreemptionPlanner:
         return sum(1 for id, count in own.items() if self._pool.block(id).references == count)
 
     def _own(self, taker: Request, ledger: Ledger) -> Request | None:
-        """At its own limit an account can only take from itself: batch first, else its youngest, never its oldest."""
+        """At its own limit an account can only take from itself: its youngest, batch before all, never its oldest."""
         own = [request for request in self._candidates if request.account == ledger.id]
-        for request in self._batch_first(own[:-1]):
+        for request in own[:-1]:
             if request is not taker and request.order > taker.order and request.since_admission >= QUANTUM:
                 return request
         return None
@@ -94,9 +94,6 @@ class PreemptionPlanner:
                     return request
                 break  # only the youngest of an account is a candidate
         return None
-
-    def _batch_first(self, requests: list[Request]) -> list[Request]:
-        return sorted(requests, key=lambda request: not request.is_batch)
 
     def _excess(self, ledger: Ledger) -> float:
         return max(0, self._active[ledger.id] - ledger.reservation) / ledger.weight

@@ -113,10 +113,10 @@ class Scheduler:
         for ledger in self.pool.accounts:
             self.pool.evict_above_limit(ledger)
             while ledger.active > ledger.limit:
-                self._preempt(max(self._running_of(ledger), key=lambda request: request.arrival))
+                self._preempt(max(self._running_of(ledger), key=lambda request: request.order))
             self.pool.evict_above_limit(ledger)
         while self.pool.accounts.committed > self.pool.total:
-            self._preempt(max(self.running, key=lambda request: (self._active_excess(request), request.arrival)))
+            self._preempt(max(self.running, key=lambda request: (self._active_excess(request), request.order)))
         for request in list(self.waiting):
             try:
                 self._refuse_if_never(request, self._ledger(request.account))
@@ -183,7 +183,7 @@ class Scheduler:
     def _schedule_decodes(self, step: Step) -> list[Request]:
         """One token for every decoding sequence, oldest request first. Returns the requests that could not grow."""
         stalled = []
-        for request in sorted(self.running, key=lambda request: request.arrival):
+        for request in sorted(self.running, key=lambda request: request.order):
             ready = request.state is RequestState.RUNNING and not self._prefilling(request)
             if ready and not self._decode(step, request):
                 stalled.append(request)
@@ -227,7 +227,7 @@ class Scheduler:
         for account in {request.account for request in stalled}:
             ledger = self._ledger(account)
             while not self._has_chunks(step, account):
-                running = sorted(self._running_of(ledger), key=lambda request: request.arrival)
+                running = sorted(self._running_of(ledger), key=lambda request: request.order)
                 if not running or any(self._prefilling(request) for request in running):
                     break
                 if self._decode(step, running[0]):
@@ -239,7 +239,7 @@ class Scheduler:
                     break
                 self._preempt(running[-1], step)
         while self.running and not step.chunks and not step.exhausted and not self._any_prefilling():
-            oldest, *others = sorted(self.running, key=lambda request: request.arrival)
+            oldest, *others = sorted(self.running, key=lambda request: request.order)
             if self._decode(step, oldest):
                 break
             if others:
@@ -322,7 +322,7 @@ class Scheduler:
         richest = max(slots, key=lambda id: slots[id] / self._ledger(id).weight)
         if (slots[richest] - 1) / self._ledger(richest).weight < 1 / ledger.weight:
             return None
-        youngest = max(self._running_of(self._ledger(richest)), key=lambda request: request.arrival)
+        youngest = max(self._running_of(self._ledger(richest)), key=lambda request: request.order)
         return youngest if youngest.since_admission >= QUANTUM else None
 
     def _make_room_to_admit(self, step: Step, request: Request, *, may_preempt: bool) -> bool:

@@ -110,7 +110,7 @@ class Request:
 
     @property
     def order(self) -> tuple[int, float]:
-        """Who goes first inside an account: class, then arrival."""
+        """Who goes first: class, then arrival. The "youngest", who gives way first, is the greatest."""
         return CLASS_RANK[self.request_class], self.arrival
 
     @property
