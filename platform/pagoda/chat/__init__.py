@@ -1,0 +1,1 @@
+"""Conversations: trees of messages, and the websocket that browsers and apps speak (docs/websocket.md)."""

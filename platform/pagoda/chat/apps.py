@@ -1,6 +1,15 @@
 from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
 
 
 class ChatConfig(AppConfig):
     name = "pagoda.chat"
     label = "chat"
+    verbose_name = _("Chat")
+
+    def ready(self) -> None:
+        from pagoda.chat import access_watch, settlement  # noqa: F401  (settlement listens to a signal)
+        from pagoda.engines import lifespan
+
+        lifespan.on_startup(access_watch.start)
+        lifespan.on_shutdown(access_watch.stop)

@@ -1,3 +1,7 @@
-from django.urls import URLPattern
+"""Where the websocket lives."""
 
-websocket_urlpatterns: list[URLPattern] = []
+from django.urls import URLPattern, path
+
+from pagoda.chat.consumer import ChatConsumer
+
+websocket_urlpatterns: list[URLPattern] = [path("ws/v1", ChatConsumer.as_asgi())]

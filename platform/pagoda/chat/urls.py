@@ -1,3 +1,5 @@
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from pagoda.chat.views import chat
+
+urlpatterns: list[URLPattern] = [path("", chat, name="chat")]

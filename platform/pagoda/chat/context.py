@@ -1,0 +1,78 @@
+"""What the model gets to read: the path from the conversation's start to a message, cut to the model's context."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+
+from pagoda.chat.models import Message
+from pagoda_inference.protocol import ChatMessage
+
+Count = Callable[[tuple[ChatMessage, ...]], Awaitable[int]]
+"""Tokens of templated messages, as the engine counts them."""
+
+TEMPLATE_BYTES = 32
+"""More than any chat template adds to a turn, in tokens."""
+
+PREAMBLE_BYTES = 64
+"""More than any chat template puts before the first turn (a default system prompt), in tokens."""
+
+TURNS_DROPPED_TOGETHER = 4
+"""Questions are dropped in groups: the prompt's start then stays the same for several turns, and stays cached."""
+
+
+def path_to(message: Message | None) -> list[ChatMessage]:
+    """The turns from the start to ``message``. Answers that stayed empty are left out. Uses the database once."""
+    if message is None:
+        return []
+    rows = Message.objects.filter(conversation_id=message.conversation_id)
+    tree = {row[0]: row for row in rows.values_list("pk", "parent_id", "role", "content")}
+    turns: list[ChatMessage] = []
+    step: uuid.UUID | None = message.pk
+    while step is not None:
+        _, step, role, content = tree[step]
+        if content:
+            turns.append(ChatMessage("assistant" if role == Message.Role.ASSISTANT else "user", content))
+    turns.reverse()
+    return turns
+
+
+def room_for_prompt(context_length: int, max_tokens: int | None) -> int:
+    """Tokens that the prompt may have, so that a sensible answer still fits behind it."""
+    answer = context_length // 4 if max_tokens is None else max_tokens
+    return context_length - min(answer, context_length // 2)
+
+
+async def fit(turns: Sequence[ChatMessage], room: int, count: Count) -> tuple[ChatMessage, ...]:
+    """``turns`` without as many of the oldest as it takes to come to ``room`` tokens; leading system turns are kept.
+
+    The last question is always kept: when even that is too long, the engine refuses it with the numbers. A token is at
+    least one byte of text, so what is short in bytes need not be counted.
+    """
+    everything = tuple(turns)
+    if sum(len(turn.content.encode()) + TEMPLATE_BYTES for turn in turns) + PREAMBLE_BYTES <= room:
+        return everything
+    if await count(everything) <= room:
+        return everything
+    first = next((index for index, turn in enumerate(turns) if turn.role != "system"), len(turns))
+    system, rest = everything[:first], everything[first:]
+    questions = [index for index, turn in enumerate(rest) if turn.role == "user"] or [0]
+    starts = questions[TURNS_DROPPED_TOGETHER::TURNS_DROPPED_TOGETHER]
+    start = await _first_that_fits(system, rest, starts, room, count)
+    if start is None:
+        start = await _first_that_fits(system, rest, questions, room, count)
+    return system + rest[questions[-1] if start is None else start :]
+
+
+async def _first_that_fits(
+    system: tuple[ChatMessage, ...], rest: tuple[ChatMessage, ...], starts: Sequence[int], room: int, count: Count
+) -> int | None:
+    """The earliest start whose messages fit, by bisection; None when none does."""
+    low, high = 0, len(starts)
+    while low < high:
+        middle = (low + high) // 2
+        if await count(system + rest[starts[middle] :]) <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return starts[low] if low < len(starts) else None

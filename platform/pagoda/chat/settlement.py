@@ -1,0 +1,59 @@
+"""A generation has settled: its message, or its conversation's title, becomes final in the same transaction."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.dispatch import receiver
+from django.utils import timezone
+
+from pagoda.chat import hints, tasks, titles
+from pagoda.chat.identity import group_of
+from pagoda.chat.models import Conversation, Message
+from pagoda.chat.objects import conversation_as_json
+from pagoda.generations.models import Generation
+from pagoda.generations.signals import generation_settled
+
+
+@receiver(generation_settled, dispatch_uid="chat.settlement")
+def settle(generation: Generation, **_: Any) -> None:
+    """Nothing happens for a conversation that was erased meanwhile."""
+    if generation.purpose == Generation.Purpose.CHAT:
+        _settle_message(generation)
+    elif generation.purpose == Generation.Purpose.TITLE:
+        _settle_title(generation)
+
+
+def _settle_message(generation: Generation) -> None:
+    message = Message.objects.filter(generation=generation).select_related("conversation").first()
+    if message is None:
+        return
+    message.content = message.content[: message.offset] + generation.text
+    message.state = Message.State(generation.state)
+    message.save(update_fields=["content", "state"])
+    conversation = message.conversation
+    conversation.updated = timezone.now()
+    conversation.save(update_fields=["updated"])
+    _hint(conversation)
+    if message.state == Message.State.COMPLETE and not conversation.title and conversation.deleted is None:
+        ask = partial(tasks.title_conversation.delay, str(conversation.tenant_id), str(conversation.pk))
+        transaction.on_commit(ask, robust=True)
+
+
+def _settle_title(generation: Generation) -> None:
+    conversation = Conversation.objects.filter(pk=generation.lineage, title="", deleted__isnull=True).first()
+    if conversation is None:
+        return
+    conversation.title = titles.choose(generation.text, titles.first_question(conversation))
+    conversation.save(update_fields=["title"])
+    _hint(conversation)
+
+
+def _hint(conversation: Conversation) -> None:
+    if conversation.deleted is not None:
+        return
+    group = group_of(conversation.tenant_id, conversation.owner_id, conversation.api_key_id)
+    payload = {"type": "conversation.changed", "conversation": conversation_as_json(conversation)}
+    transaction.on_commit(partial(hints.send_from_thread, group, payload), robust=True)

@@ -1,0 +1,138 @@
+"""What a recorder writes to the database: snapshots on the way, the settlement at the end.
+
+Synchronous; recorders call it through ``database_sync_to_async`` and never while they wait for an engine.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from pagoda.generations import lease
+from pagoda.generations.models import Generation
+from pagoda.generations.signals import generation_settled
+from pagoda.tenants.scoping import tenant_scope
+from pagoda.usage.models import UsageRecord
+from pagoda_inference.protocol import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """How far one generation has come. text is everything up to seq."""
+
+    generation_id: uuid.UUID
+    seq: int
+    text: str
+    instance: str
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a generation ended. usage is the engine's own where it gave one."""
+
+    state: str
+    finish_reason: str = ""
+    usage: Usage | None = None
+    error: dict[str, Any] | None = None
+
+
+_SETTLED_FIELDS = (
+    *("state", "finish_reason", "error", "seq", "text", "engine_instance", "request", "finished"),
+    *("prompt_tokens", "cached_tokens", "output_tokens", "queued_s", "prefill_s", "decode_s", "blocks_freed"),
+    *("lease_owner", "lease_expires"),
+)
+
+
+def write_snapshots(snapshots: Sequence[Snapshot], owner: str, *, release: bool = False) -> tuple[set, set]:
+    """Store snapshots and renew their leases (or give them up), all in one transaction.
+
+    Returns the ids that this owner no longer holds, and those somebody asked to stop.
+    """
+    ids = [snapshot.generation_id for snapshot in snapshots]
+    held = {"lease_owner": "", "lease_expires": timezone.now()} if release else {"lease_expires": lease.expiry()}
+    lost = set()
+    with transaction.atomic():
+        for snapshot in snapshots:
+            fields: dict[str, Any] = dict(held)
+            if snapshot.seq:
+                fields |= {
+                    "state": Generation.State.STREAMING,
+                    "seq": snapshot.seq,
+                    "text": snapshot.text,
+                    "engine_instance": snapshot.instance,
+                    "prompt_tokens": snapshot.prompt_tokens,
+                    "cached_tokens": snapshot.cached_tokens,
+                    "output_tokens": snapshot.output_tokens,
+                }
+            rows = Generation.across_tenants.filter(
+                pk=snapshot.generation_id, lease_owner=owner, finished__isnull=True
+            ).update(**fields)
+            if not rows:
+                lost.add(snapshot.generation_id)
+        stopping = Generation.across_tenants.filter(pk__in=ids, cancel_requested=True).values_list("pk", flat=True)
+        return lost, set(stopping) - lost
+
+
+def settle(snapshot: Snapshot, outcome: Outcome, owner: str) -> bool:
+    """Make the result final, together with its usage and whatever listens to ``generation_settled``.
+
+    False when another recorder holds the lease: nothing was written.
+    """
+    with transaction.atomic():
+        generation = (
+            Generation.across_tenants.select_for_update()
+            .filter(pk=snapshot.generation_id, lease_owner=owner, finished__isnull=True)
+            .first()
+        )
+        if generation is None:
+            return False
+        _apply(generation, snapshot, outcome)
+        with tenant_scope(generation.tenant_id):
+            generation.save(update_fields=_SETTLED_FIELDS)
+            if generation.prompt_tokens or generation.output_tokens:
+                UsageRecord.objects.create(
+                    tenant_id=generation.tenant_id,
+                    generation_id=generation.pk,
+                    user_id=generation.user_id,
+                    api_key_id=generation.api_key_id,
+                    model=generation.model,
+                    purpose=generation.purpose,
+                    prompt_tokens=generation.prompt_tokens,
+                    cached_tokens=generation.cached_tokens,
+                    output_tokens=generation.output_tokens,
+                )
+            generation_settled.send(sender=Generation, generation=generation)
+        return True
+
+
+def _apply(generation: Generation, snapshot: Snapshot, outcome: Outcome) -> None:
+    generation.state = outcome.state
+    generation.finish_reason = outcome.finish_reason
+    generation.error = outcome.error
+    generation.seq = snapshot.seq
+    generation.text = snapshot.text
+    generation.engine_instance = snapshot.instance
+    generation.prompt_tokens = snapshot.prompt_tokens
+    generation.cached_tokens = snapshot.cached_tokens
+    generation.output_tokens = snapshot.output_tokens
+    if outcome.usage is not None:
+        generation.prompt_tokens = outcome.usage.prompt_tokens
+        generation.cached_tokens = outcome.usage.cached_tokens
+        generation.output_tokens = outcome.usage.output_tokens
+        generation.queued_s = outcome.usage.queued_s
+        generation.prefill_s = outcome.usage.prefill_s
+        generation.decode_s = outcome.usage.decode_s
+        generation.blocks_freed = outcome.usage.blocks_freed
+    # The texts are the asker's: whoever needs them has stored them.
+    generation.request = {key: value for key, value in generation.request.items() if key != "messages"}
+    generation.lease_owner = ""
+    generation.lease_expires = None
+    generation.finished = timezone.now()
