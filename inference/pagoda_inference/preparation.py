@@ -1,0 +1,135 @@
+"""From a ``Generate`` command to a generation the engine can run: checked, templated, tokenised.
+
+Everything a caller can get wrong is found here, before the engine loop sees anything of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from pagoda_inference.decoding.sampling import Sampler
+from pagoda_inference.decoding.stop_strings import StopStrings
+from pagoda_inference.generation import Generation
+from pagoda_inference.generation_log import GenerationLog
+from pagoda_inference.model.tokenizer import ChatTemplateError, ChatTokenizer
+from pagoda_inference.protocol import ChatMessage, Error, Generate, Sampling, Tokenize
+from pagoda_inference.scheduling.sequence import Request
+
+MAX_NAME = 256
+"""Characters of an id, account, scope or lineage."""
+MAX_STOPS = 16
+MAX_STOP_CHARACTERS = 1024
+
+
+class InvalidCommand(Exception):
+    """The command cannot be carried out; ``error`` is for the caller."""
+
+    def __init__(self, code: str, message: str, **details: int | str) -> None:
+        super().__init__(message)
+        self.error = Error(code, message, details)
+
+
+def check_names(command: Generate) -> None:
+    """What must hold before a generation has a log at all. Raises InvalidCommand."""
+    for name in ("id", "account", "scope"):
+        if not getattr(command, name):
+            raise _invalid(f"{name} must not be empty")
+    for name in ("id", "account", "scope", "lineage"):
+        if len(getattr(command, name)) > MAX_NAME:
+            raise _invalid(f"{name} must not be longer than {MAX_NAME} characters")
+
+
+def check_sampling(sampling: Sampling) -> None:
+    """Raises InvalidCommand outside the ranges that Sampling documents."""
+    if sampling.max_tokens is not None and sampling.max_tokens < 1:
+        raise _invalid(f"max_tokens must be at least 1, not {sampling.max_tokens}")
+    if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
+        raise _invalid(f"temperature must be a number >= 0, not {sampling.temperature}")
+    if not 0 < sampling.top_p <= 1:
+        raise _invalid(f"top_p must be in (0, 1], not {sampling.top_p}")
+    if len(sampling.stop) > MAX_STOPS:
+        raise _invalid(f"at most {MAX_STOPS} stop strings are possible, not {len(sampling.stop)}")
+    if not all(0 < len(stop) <= MAX_STOP_CHARACTERS for stop in sampling.stop):
+        raise _invalid(f"a stop string must have 1 to {MAX_STOP_CHARACTERS} characters")
+
+
+def prompt_characters(command: Generate | Tokenize) -> int:
+    """Characters to tokenise: what decides whether it is done at once or in a thread."""
+    if command.messages is not None:
+        return sum(len(message.content) for message in command.messages)
+    text = command.prompt if isinstance(command, Generate) else command.text
+    return len(text or "")
+
+
+def encode_messages(
+    messages: tuple[ChatMessage, ...], tokenizer: ChatTokenizer, *, continue_final: bool = False
+) -> list[int]:
+    """Raises InvalidCommand when the messages make no conversation."""
+    try:
+        return tokenizer.encode_chat(messages, continue_final)
+    except ChatTemplateError as error:
+        raise _invalid(str(error)) from None
+
+
+def encode_prompt(command: Generate, tokenizer: ChatTokenizer, vocabulary_size: int) -> list[int]:
+    """The prompt's tokens. Raises InvalidCommand."""
+    given = [part for part in (command.messages, command.prompt, command.prompt_token_ids) if part is not None]
+    if len(given) != 1:
+        raise _invalid("exactly one of messages, prompt and prompt_token_ids must be given")
+    if command.continue_final and command.messages is None:
+        raise _invalid("continue_final needs messages")
+    if command.messages is not None:
+        prompt = encode_messages(command.messages, tokenizer, continue_final=command.continue_final)
+    elif command.prompt is not None:
+        prompt = tokenizer.encode(command.prompt)
+    else:
+        prompt = list(command.prompt_token_ids or ())
+        if not all(0 <= token < vocabulary_size for token in prompt):
+            raise _invalid(f"prompt_token_ids must be in 0..{vocabulary_size - 1}")
+    if not prompt:
+        raise _invalid("the prompt has no tokens")
+    return prompt
+
+
+def prepare(
+    command: Generate, log: GenerationLog, tokenizer: ChatTokenizer, *, context_length: int, vocabulary_size: int
+) -> Generation:
+    """A generation ready for the engine. Raises InvalidCommand.
+
+    ``max_tokens`` is cut to what the context leaves; a prompt that leaves no room for a token is refused.
+    """
+    sampling = command.sampling
+    check_sampling(sampling)
+    arrival = time.monotonic()
+    prompt = encode_prompt(command, tokenizer, vocabulary_size)
+    room = context_length - len(prompt)
+    if room < 1:
+        raise InvalidCommand(
+            "context_length_exceeded",
+            f"the prompt has {len(prompt)} tokens and the context {context_length}: shorten the prompt",
+            prompt_tokens=len(prompt),
+            context_length=context_length,
+        )
+    request = Request.create(
+        id=command.id,
+        account=command.account,
+        scope=command.scope,
+        lineage=command.lineage,
+        request_class=command.request_class,
+        arrival=arrival,
+        prompt=prompt,
+        max_tokens=room if sampling.max_tokens is None else min(sampling.max_tokens, room),
+        sampler=Sampler.create(sampling.temperature, sampling.top_p, sampling.seed),
+    )
+    return Generation(
+        log,
+        request,
+        tokenizer.detokenizer(),
+        StopStrings(sampling.stop),
+        frozenset() if sampling.ignore_eos else tokenizer.eos_token_ids,
+    )
+
+
+def _invalid(message: str) -> InvalidCommand:
+    return InvalidCommand("invalid_request", message)
