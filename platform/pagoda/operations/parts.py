@@ -46,10 +46,6 @@ def parts() -> list[Part]:
     started = [Part("web", web), Part("worker", worker)]
     if runs_own_engine():
         # Every tenant has an account: a request for any other is a mistake, never a silent default.
-        started.insert(
-            0,
-            Part(
-                "engine", (inference_command(), "serve", "--require-accounts", "--address", settings.PAGODA_ENGINES[0])
-            ),
-        )
+        engine = (inference_command(), "serve", "--require-accounts", "--address", settings.PAGODA_ENGINES[0])
+        started.insert(0, Part("engine", engine))
     return started

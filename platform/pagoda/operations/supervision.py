@@ -62,19 +62,22 @@ class Supervisor:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.configuration_path.write_text(self.configuration())
         adopt_orphans()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor.supervisord", "--configuration", str(self.configuration_path)],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=(self._home / "log" / "supervisor.stderr.log").open("wb"),
-            # A Ctrl-C is ours to pass on: twice would cut the orderly stop short.
-            process_group=0,
-            preexec_fn=terminate_with_parent,
-        )
+        with (self._home / "log" / "supervisor.stderr.log").open("wb") as complaints:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "supervisor.supervisord", "--configuration", str(self.configuration_path)],
+                env=self._environment,
+                cwd=self._home,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                # A Ctrl-C is ours to pass on: twice would cut the orderly stop short.
+                process_group=0,
+                preexec_fn=terminate_with_parent,
+            )
 
     def configuration(self) -> str:
-        """supervisord.conf. ``%`` introduces an expansion there."""
+        """supervisord.conf. ``%`` introduces an expansion there, and in a log's path another one after it: those paths
+        are relative to PAGODA_HOME, where supervisord runs."""
         common = {
             "autorestart": "true",
             # A part that fails at once is tried again later and later, never given up.
@@ -92,10 +95,10 @@ class Supervisor:
                 "nodaemon": "true",
                 "silent": "true",
                 "umask": "077",
-                "logfile": self.log_path("supervisor"),
+                "logfile": "log/supervisor.log",
                 "logfile_maxbytes": LOG_BYTES,
                 "logfile_backups": LOG_BACKUPS,
-                "pidfile": self._home / "run" / "supervisord.pid",
+                "pidfile": "run/supervisord.pid",
                 **({"user": "root"} if os.getuid() == 0 else {}),
             },
             "unix_http_server": {"file": self._socket, "chmod": "0700"},
@@ -109,7 +112,8 @@ class Supervisor:
                 "command": " ".join(f'"{word}"' for word in part.command),
                 "priority": order,
                 "stopwaitsecs": part.stop_wait_s,
-                "stdout_logfile": self.log_path(part.name),
+                "directory": Path.cwd(),
+                "stdout_logfile": f"log/{part.name}.log",
                 **common,
             }
         return "".join(
