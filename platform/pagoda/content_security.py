@@ -1,6 +1,6 @@
 """The Content-Security-Policy of every page: strict for the chat, its own for the admin.
 
-The admin's theme evaluates Alpine expressions, which needs ``unsafe-eval`` and inline style attributes; nothing that a
+The admin's theme evaluates Alpine expressions, which needs ``unsafe-eval`` and inline styles; nothing that a
 model or a member wrote is rendered there as markup.
 """
 
@@ -32,7 +32,7 @@ STRICT = _SHARED | {
 }
 
 ADMIN = _SHARED | {
-    "script-src": "'self' 'unsafe-eval' 'unsafe-inline'",
+    "script-src": "'self' 'unsafe-eval'",
     "style-src": "'self' 'unsafe-inline'",
 }
 

@@ -66,6 +66,8 @@ if read_flag("PAGODA_BEHIND_PROXY"):
 # --- applications -----------------------------------------------------------------------------------------------------
 
 INSTALLED_APPS = [
+    # Before unfold: its dashboard replaces unfold's.
+    "pagoda.pool",
     "unfold",
     "unfold.contrib.filters",
     "unfold.contrib.forms",
@@ -75,6 +77,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.humanize",
     "channels",
     # Before allauth: its templates override allauth's.
     "pagoda.tenants",
@@ -87,7 +90,6 @@ INSTALLED_APPS = [
     "pagoda.usage",
     "pagoda.generations",
     "pagoda.chat",
-    "pagoda.pool",
     "pagoda.operations",
 ]
 
@@ -258,7 +260,6 @@ TIME_ZONE = read_text("PAGODA_TIME_ZONE", "UTC")
 # --- static files and the front end -----------------------------------------------------------------------------------
 
 STATIC_URL = "/static/"
-STATIC_ROOT = PAGODA_HOME / "static"
 PAGODA_FRONTEND_DIST = Path(read_text("PAGODA_FRONTEND_DIST", str(BASE_DIR / "frontend" / "dist"))).absolute()
 STATICFILES_DIRS = [PAGODA_FRONTEND_DIST] if PAGODA_FRONTEND_DIST.is_dir() else []
 # Files are served from where they lie: nothing to collect before the first start, one step less to forget.
@@ -310,7 +311,7 @@ UNFOLD: dict[str, Any] = {
                 "title": _("Pool"),
                 "items": [
                     {"title": _("Dashboard"), "icon": "dashboard", "link": reverse_lazy("admin:index")},
-                    {"title": _("KV pool"), "icon": "memory", "link": reverse_lazy("admin:pool_live")},
+                    {"title": _("KV pool"), "icon": "memory", "link": reverse_lazy("pool_live")},
                     {"title": _("Quotas"), "icon": "tune", "link": reverse_lazy("admin:pool_quota_changelist")},
                 ],
             },

@@ -12,6 +12,7 @@ def not_offered(request: HttpRequest) -> NoReturn:
 
 
 urlpatterns = [
+    path("admin/pool/", include("pagoda.pool.urls")),
     path("admin/", admin.site.urls),
     # A person's address is the one they were invited by: there is no page to change it.
     path("accounts/email/", not_offered),

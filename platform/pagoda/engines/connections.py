@@ -38,9 +38,9 @@ RETRY_S = 0.5
 REFUSED_RETRY_S = 5.0
 WATCH_INTERVAL_S = 1.0
 
-before_admission: list[Callable[[ModelInfo], SetAccounts]] = []
-"""Builders of the accounts that an engine must know before it is asked anything. Called after every (re)connection, in
-a thread that may use the database."""
+before_admission: list[Callable[[str, ModelInfo], SetAccounts]] = []
+"""Builders of the accounts that an engine must know before it is asked anything. Called with its address and model
+after every (re)connection, in a thread that may use the database."""
 
 report_listeners: list[Callable[[EngineClient, ModelInfo, PoolReport], Awaitable[None]]] = []
 """Called with every report of every engine, on the server's loop. A failure is logged and stops nobody else."""
@@ -110,7 +110,7 @@ def _introduce(address: str) -> Callable[[EngineClient, ModelInfo], Awaitable[No
         """Tell a newly connected engine its accounts, before anything else reaches it."""
         _models[address] = info
         for build in before_admission:
-            accounts = await database_sync_to_async(build)(info)
+            accounts = await database_sync_to_async(build)(address, info)
             answer = await client.set_accounts(accounts)
             if answer.error is not None:
                 logger.error("engine %s refused the accounts: %s", address, answer.error.message)

@@ -6,3 +6,10 @@ class PoolConfig(AppConfig):
     name = "pagoda.pool"
     label = "pool"
     verbose_name = _("Pool")
+
+    def ready(self) -> None:
+        from pagoda.engines import connections
+        from pagoda.pool import pushing, signals  # noqa: F401  (signals register themselves)
+
+        connections.before_admission.append(pushing.accounts_at_connection)
+        connections.report_listeners.append(pushing.follow_report)

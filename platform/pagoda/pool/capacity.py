@@ -1,0 +1,97 @@
+"""How large the pool is, and whether the quotas fit into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Sum
+from django.utils.translation import gettext as _
+
+from pagoda_inference.protocol import ModelInfo
+
+if TYPE_CHECKING:
+    from pagoda.pool.models import Quota
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """A pool: ``total_blocks`` blocks of ``block_size`` tokens, ``bytes_per_block`` bytes each."""
+
+    total_blocks: int
+    block_size: int
+    bytes_per_block: int
+
+    def tokens(self, blocks: int) -> int:
+        return blocks * self.block_size
+
+    def mib(self, blocks: int) -> float:
+        return blocks * self.bytes_per_block / MIB
+
+    def describe(self, blocks: int) -> str:
+        """``96 blocks = 1,536 tokens = 33.8 MiB``"""
+        return _("%(blocks)s blocks = %(tokens)s tokens = %(mib)s MiB") % {
+            "blocks": f"{blocks:,}",
+            "tokens": f"{self.tokens(blocks):,}",
+            "mib": f"{self.mib(blocks):,.1f}",
+        }
+
+
+def remember(address: str, info: ModelInfo) -> None:
+    """Store the size that an engine reports."""
+    from pagoda.pool.models import EnginePool
+
+    EnginePool(
+        address=address,
+        model=info.id,
+        block_size=info.block_size,
+        total_blocks=info.total_blocks,
+        bytes_per_block=info.bytes_per_block,
+    ).save()
+
+
+def smallest() -> Capacity | None:
+    """The smallest pool among PAGODA_ENGINES, the one that all reservations must fit into; None before any was seen."""
+    from pagoda.pool.models import EnginePool
+
+    pool = EnginePool.objects.filter(address__in=settings.PAGODA_ENGINES).order_by("total_blocks").first()
+    return Capacity(pool.total_blocks, pool.block_size, pool.bytes_per_block) if pool else None
+
+
+def reserved(besides: Quota | None = None) -> int:
+    """Blocks reserved by active tenants, without ``besides``."""
+    from pagoda.pool.models import Quota
+
+    quotas = Quota.objects.filter(tenant__is_active=True)
+    if besides is not None:
+        quotas = quotas.exclude(pk=besides.pk)
+    return quotas.aggregate(total=Sum("reservation"))["total"] or 0
+
+
+def check_reservation(quota: Quota) -> None:
+    """Raises ValidationError where all reservations together would exceed the smallest pool."""
+    capacity = smallest()
+    if capacity is None or not quota.tenant.is_active:
+        return
+    _wait_for_other_changes()
+    left = capacity.total_blocks - reserved(besides=quota)
+    if quota.reservation > left:
+        message = _("The pool has %(total)s blocks and others reserve %(others)s: at most %(left)s are left.") % {
+            "total": f"{capacity.total_blocks:,}",
+            "others": f"{capacity.total_blocks - left:,}",
+            "left": f"{max(0, left):,}",
+        }
+        raise ValidationError({"reservation": message})
+
+
+def _wait_for_other_changes() -> None:
+    """Inside a transaction, let nobody else change quotas between the sum and the commit."""
+    from pagoda.pool.models import QuotaVersion
+
+    if transaction.get_connection().in_atomic_block:
+        QuotaVersion.objects.select_for_update().first()

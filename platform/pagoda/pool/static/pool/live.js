@@ -1,0 +1,176 @@
+// The live KV pool: draws the numbers of /admin/pool/live/data/ once a second while the page is visible.
+const root = document.getElementById("pool");
+const texts = JSON.parse(document.getElementById("pool-texts").textContent);
+const language = document.documentElement.lang || "en";
+let latest = JSON.parse(document.getElementById("pool-data").textContent);
+let unit = "blocks";
+
+const MIB = 2 ** 20;
+const integer = new Intl.NumberFormat(language);
+const decimal = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const percent = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %` : "—");
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+
+/** A number of blocks in the unit chosen. */
+function size(blocks, engine) {
+  if (unit === "tokens") return integer.format(blocks * engine.block_size);
+  if (unit === "MiB") return decimal.format((blocks * engine.bytes_per_block) / MIB);
+  return integer.format(blocks);
+}
+
+const width = (blocks, engine) => `${Math.min(100, (100 * blocks) / engine.total)}%`;
+
+function segment(className, blocks, engine) {
+  const made = element("span", className);
+  made.style.width = width(blocks, engine);
+  return made;
+}
+
+function marker(className, blocks, engine) {
+  const made = element("i", className);
+  made.style.left = width(blocks, engine);
+  return made;
+}
+
+function tile(label, blocks, engine) {
+  const box = element("div");
+  box.append(element("dt", "", label), element("dd", "", size(blocks, engine)));
+  const tokens = integer.format(blocks * engine.block_size);
+  const mib = decimal.format((blocks * engine.bytes_per_block) / MIB);
+  const parts = { blocks: `${integer.format(blocks)} ${texts.blocks}`, tokens: `${tokens} ${texts.tokens}`, MiB: `${mib} ${texts.MiB}` };
+  delete parts[unit];
+  box.append(element("dd", "small", Object.values(parts).join(" · ")));
+  return box;
+}
+
+function causes(counts, detail = {}) {
+  const cell = element("td", "number");
+  const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  cell.append(element("b", "", integer.format(total)));
+  const named = Object.entries(counts).filter(([, count]) => count);
+  if (named.length) cell.append(element("small", "", named.map(([name, count]) => `${name.replaceAll("_", " ")} ${integer.format(count)}`).join(", ")));
+  const whom = Object.entries(detail).filter(([, count]) => count);
+  if (whom.length) cell.append(element("small", "", `← ${whom.map(([name, count]) => `${name} ${integer.format(count)}`).join(", ")}`));
+  return cell;
+}
+
+function row(account, engine) {
+  const line = element("tr");
+  const name = element("th", "", account.name);
+  name.scope = "row";
+  const bar = element("div", "pool-bar");
+  bar.setAttribute("role", "img");
+  bar.setAttribute(
+    "aria-label",
+    `${account.name}: ${texts.active} ${account.active}, ${texts.cached} ${account.cached}, ` +
+      `${texts.reservation} ${account.reservation}, ${texts.limit} ${account.limit} (${texts.blocks})`,
+  );
+  bar.append(segment("active", account.active, engine), segment("cached", account.cached, engine));
+  if (account.reservation) bar.append(marker("reservation", account.reservation, engine));
+  bar.append(marker("limit", account.limit, engine));
+  const chart = element("td", "chart");
+  chart.append(bar);
+  line.append(name, chart);
+  for (const blocks of [account.active, account.cached, account.held, account.reservation, account.limit]) {
+    line.append(element("td", "number", size(blocks, engine)));
+  }
+  line.append(element("td", "number", integer.format(account.weight)));
+  line.append(element("td", "number", `${account.running} / ${account.waiting}`));
+  line.append(element("td", "number", percent(account.hit_tokens, account.queried_tokens)));
+  line.append(causes(account.evictions, account.evicted_by), causes(account.preemptions));
+  return line;
+}
+
+function total(bar, engine) {
+  bar.setAttribute(
+    "aria-label",
+    `${texts.active} ${engine.active}, ${texts.cached} ${engine.cached}, ${texts.free} ${engine.free} (${texts.blocks})`,
+  );
+  bar.replaceChildren(
+    segment("active", engine.active, engine),
+    segment("cached", engine.cached, engine),
+    segment("free", engine.free, engine),
+  );
+}
+
+/** Two areas, the active blocks below the cached ones, on the scale of the pool. */
+function history(svg, engine) {
+  svg.replaceChildren();
+  const points = engine.history;
+  if (points.length < 2) return;
+  const x = (index) => (600 * (index + 120 - points.length)) / 119;
+  const y = (blocks) => 80 - (80 * blocks) / engine.total;
+  const area = (className, top, bottom) => {
+    const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+    const forth = points.map((point, index) => `${x(index)},${y(top(point))}`);
+    const back = points.map((point, index) => `${x(index)},${y(bottom(point))}`).reverse();
+    path.setAttribute("d", `M${[...forth, ...back].join("L")}Z`);
+    path.setAttribute("class", className);
+    svg.append(path);
+  };
+  area("cached", (point) => point.active + point.cached, (point) => point.active);
+  area("active", (point) => point.active, () => 0);
+}
+
+function card(engine) {
+  const made = document.getElementById("pool-engine").content.cloneNode(true).firstElementChild;
+  made.querySelector(".pool-model").textContent = engine.model || engine.address;
+  made.querySelector(".pool-address").textContent = [engine.address, engine.device].filter(Boolean).join(" · ");
+  const sum = made.querySelector(".pool-sum");
+  if (!engine.reachable) {
+    sum.textContent = texts["not reachable"];
+    sum.classList.add("bad");
+    for (const part of made.querySelectorAll(".pool-tiles, .pool-total, .pool-legend, .pool-scroll, .pool-history")) part.remove();
+    return made;
+  }
+  sum.textContent = `${texts.free} ${size(engine.free, engine)} + ${texts.active} ${size(engine.active, engine)} + ${texts.cached} ${size(engine.cached, engine)} = ${size(engine.total, engine)} ${texts[unit]} `;
+  sum.append(element("span", engine.adds_up ? "good" : "bad", engine.adds_up ? `✓ ${texts["adds up"]}` : `✗ ${texts["does not add up"]}`));
+  const tiles = made.querySelector(".pool-tiles");
+  for (const name of ["active", "cached", "free"]) tiles.append(tile(texts[name], engine[name], engine));
+  const rate = element("div");
+  rate.append(element("dt", "", texts["hit rate"]), element("dd", "", percent(engine.hit_tokens, engine.queried_tokens)));
+  rate.append(element("dd", "small", `${integer.format(engine.hit_tokens)} / ${integer.format(engine.queried_tokens)} ${texts.tokens}`));
+  tiles.append(rate);
+  total(made.querySelector(".pool-total"), engine);
+  made.querySelector("tbody").append(...engine.accounts.map((account) => row(account, engine)));
+  history(made.querySelector("svg"), engine);
+  return made;
+}
+
+function draw() {
+  root.querySelector(".pool-alerts").replaceChildren(...latest.alerts.map((text) => element("p", "", text)));
+  root.querySelector(".pool-engines").replaceChildren(...latest.engines.map(card));
+  status(`${texts.updated} ${new Date(1000 * latest.time).toLocaleTimeString(language)}`, true);
+}
+
+function status(text, good) {
+  root.querySelector(".pool-status").textContent = text;
+  root.querySelector(".pool-dot").classList.toggle("bad", !good);
+}
+
+async function refresh() {
+  if (!document.hidden) {
+    try {
+      const response = await fetch(root.dataset.url, { headers: { accept: "application/json" } });
+      if (!response.ok) throw new Error(response.statusText);
+      latest = await response.json();
+      draw();
+    } catch {
+      status(texts["no answer from the server"], false);
+    }
+  }
+  setTimeout(refresh, 1000);
+}
+
+root.querySelector(".pool-units").addEventListener("change", (event) => {
+  unit = event.target.value;
+  draw();
+});
+draw();
+setTimeout(refresh, 1000);

@@ -1,0 +1,46 @@
+"""Summing the ledger by tenant, model and hour."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Count, Sum
+from django.db.models.functions import TruncHour
+from django.utils import timezone
+
+from pagoda.usage.models import UsageHour, UsageRecord
+
+SUMS = ("generations", "prompt_tokens", "cached_tokens", "output_tokens")
+LATE = timedelta(hours=48)
+"""How far back every run looks again: a row is dated when its generation was made, and settled later."""
+
+
+def roll_up(since: datetime | None = None) -> int:
+    """Recompute the hours from ``since`` (default: LATE ago) until now. Returns how many hours were written.
+
+    Sums replace, they are never added to: running twice, or after rows came late, gives the same hours. The present
+    hour is included, and is complete after the next run.
+    """
+    start = (since or timezone.now() - LATE).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    records = UsageRecord.across_tenants.filter(created__gte=start).order_by()
+    sums = (
+        records.annotate(hour=TruncHour("created", tzinfo=UTC))
+        .values("tenant_id", "model", "hour")
+        .annotate(generations=Count("id"), **{f"{name}_sum": Sum(name) for name in SUMS[1:]})
+    )
+    with transaction.atomic():
+        hours = [
+            UsageHour(
+                tenant_id=row["tenant_id"],
+                model=row["model"],
+                hour=row["hour"],
+                generations=row["generations"],
+                **{name: row[f"{name}_sum"] for name in SUMS[1:]},
+            )
+            for row in sums
+        ]
+        UsageHour.across_tenants.bulk_create(
+            hours, update_conflicts=True, unique_fields=["tenant", "hour", "model"], update_fields=SUMS, batch_size=500
+        )
+    return len(hours)

@@ -1,0 +1,11 @@
+"""Background work of the ledger."""
+
+from celery import shared_task
+
+from pagoda.usage.rollup import roll_up as roll_up_hours
+
+
+@shared_task(name="usage.roll_up")
+def roll_up() -> int:
+    """Hourly, by beat. Safe to run at any time, twice, or side by side."""
+    return roll_up_hours()
