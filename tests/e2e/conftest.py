@@ -1,0 +1,123 @@
+"""The real thing: engine with SmolLM2, web and worker under their supervisor, and people in headless Chromium.
+
+These tests run in a pytest process of their own (`pytest tests/e2e`): Playwright's synchronous API keeps an event loop
+running, beside which asynchronous tests cannot start theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from chat_page import ChatPage, sign_in
+from stack import ROOT, Stack
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MODEL = Path(os.environ.get("PAGODA_HOME") or ROOT / "var") / "models" / "SmolLM2-135M-Instruct"
+MISSING = {
+    "Chromium is not installed: apt-get install chromium": CHROMIUM is None,
+    "the model is not prepared: make model": not MODEL.is_dir(),
+    "the front end is not built: make frontend": not (ROOT / "frontend" / "dist").is_dir(),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests last of all: see the module's docstring."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: here in item.path.parents)
+
+
+def need(*reasons: str) -> None:
+    """Skip where something is missing on a person's machine; fail where it must not be (CI=true)."""
+    for reason in reasons:
+        if MISSING[reason]:
+            (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(reason)
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, Any]:
+    need(*list(MISSING)[:1])
+    arguments = [
+        "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
+        "--disable-quic", "--disable-gpu", "--disable-dev-shm-usage",
+    ]  # fmt: skip
+    if os.geteuid() == 0:
+        arguments.append("--no-sandbox")
+    return {"executable_path": CHROMIUM, "args": arguments, "headless": True}
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One installation for the whole run, with the real model."""
+    need(*MISSING)
+    stack = Stack(tmp_path_factory.mktemp("pagoda") / "home", str(MODEL))
+    try:
+        stack.start()
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture(scope="session")
+def demo(stack: Stack) -> dict[str, Any]:
+    return stack.demo()
+
+
+@pytest.fixture(scope="session")
+def sessions(browser: Browser, stack: Stack, demo: dict[str, Any]) -> dict[str, Any]:
+    """Who -> a signed-in browser's cookies: "operator", and each tenant's member by the tenant's short name."""
+    people = {"operator": demo["operator"]} | {tenant["slug"]: tenant["members"][0] for tenant in demo["tenants"]}
+    found = {}
+    for who, person in people.items():
+        context = browser.new_context()
+        sign_in(context.new_page(), stack.url, person["email"], person["password"])
+        found[who] = context.storage_state()
+        context.close()
+    return found
+
+
+@pytest.fixture
+def contexts(browser: Browser, sessions: dict[str, Any]) -> Iterator[Callable[[str], BrowserContext]]:
+    """Opens a browser window of a person who is signed in."""
+    opened: list[BrowserContext] = []
+
+    def open_for(who: str) -> BrowserContext:
+        context = browser.new_context(storage_state=sessions[who], viewport={"width": 1280, "height": 900})
+        context.set_default_timeout(20_000)
+        opened.append(context)
+        return context
+
+    yield open_for
+    for context in opened:
+        context.close()
+
+
+@pytest.fixture
+def member(contexts: Callable[[str], BrowserContext], stack: Stack) -> Iterator[ChatPage]:
+    """Acme's member at a new conversation. Whatever still streams at the end of the test is stopped."""
+    chat = ChatPage(contexts("acme").new_page(), stack.url)
+    chat.open()
+    yield chat
+    chat.stop_if_streaming()
+
+
+@pytest.fixture
+def rival(contexts: Callable[[str], BrowserContext], stack: Stack) -> ChatPage:
+    """Globex's member at a new conversation."""
+    chat = ChatPage(contexts("globex").new_page(), stack.url)
+    chat.open()
+    return chat
+
+
+@pytest.fixture
+def operator(contexts: Callable[[str], BrowserContext]) -> Page:
+    return contexts("operator").new_page()

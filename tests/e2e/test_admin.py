@@ -1,0 +1,93 @@
+"""The operator's side: a quota reaches the engine at once, and the live page adds up."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+from chat_page import LONG_QUESTION, ChatPage
+from playwright.sync_api import Page, expect
+from stack import Stack, until
+
+pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow]
+
+
+def limit_of(stack: Stack, account: str) -> int:
+    return next(report.limit for report in stack.pool().accounts if report.id == account)
+
+
+def open_quota(page: Page, stack: Stack, tenant: str) -> str:
+    """The change page of a tenant's quota; returns its account, which is the tenant's id."""
+    page.goto(f"{stack.url}/admin/pool/quota/")
+    page.get_by_role("link", name=tenant, exact=True).first.click()
+    page.wait_for_url(re.compile(r"/quota/[0-9a-f-]+/change/"))
+    found = re.search(r"/quota/([0-9a-f-]+)/change/", page.url)
+    assert found
+    return found[1]
+
+
+def save(page: Page, **fields: Any) -> float:
+    """Fill, save, and say when it was pressed."""
+    for name, value in fields.items():
+        page.fill(f"input[name={name}]", str(value))
+    pressed = time.monotonic()
+    page.locator("[name=_continue]").first.click()
+    return pressed
+
+
+def test_a_saved_quota_is_in_force_within_two_seconds_and_the_rivals_is_untouched(operator: Page, stack: Stack) -> None:
+    rival = open_quota(operator, stack, "Globex")
+    rivals_limit = limit_of(stack, rival)
+    account = open_quota(operator, stack, "Acme")
+    limit = limit_of(stack, account) - 7
+    pressed = save(operator, limit=limit)
+    until(lambda: limit_of(stack, account) == limit, 5, "the engine does not have the new limit")
+    assert time.monotonic() - pressed < 2
+    assert limit_of(stack, rival) == rivals_limit
+    save(operator, limit="")
+
+
+def test_a_reservation_above_the_pool_is_refused_with_a_reason(operator: Page, stack: Stack) -> None:
+    open_quota(operator, stack, "Acme")
+    before = {report.id: report.reservation for report in stack.pool().accounts}
+    save(operator, reservation=stack.pool().total + 1)
+    expect(operator.locator(".errornote, .errorlist, [class*=error]").first).to_be_visible()
+    assert {report.id: report.reservation for report in stack.pool().accounts} == before
+
+
+def test_the_live_page_shows_both_tenants_and_adds_up_while_an_answer_is_written(
+    operator: Page, member: ChatPage, stack: Stack
+) -> None:
+    member.ask(LONG_QUESTION)
+    member.wait_for_text(10)
+    operator.goto(f"{stack.url}/admin/pool/live/")
+    for tenant in ("Acme", "Globex"):
+        expect(operator.get_by_text(tenant, exact=True).first).to_be_visible()
+    with operator.expect_response(
+        lambda response: "live" in response.url and "json" in response.headers["content-type"]
+    ) as got:
+        pass
+    (engine,) = got.value.json()["engines"]
+    assert engine["adds_up"]
+    assert engine["free"] + sum(row["active"] + row["cached"] for row in engine["accounts"]) == engine["total"]
+    acme = next(row for row in engine["accounts"] if row["name"] == "Acme")
+    assert acme["active"] > 0
+    assert stack.metric("pagoda_pool_blocks") == engine["total"]
+
+
+def test_a_member_may_not_enter_the_admin(member: ChatPage, stack: Stack) -> None:
+    member.page.goto(f"{stack.url}/admin/pool/live/")
+    assert "/login" in member.page.url or member.page.locator("text=403").count()
+
+
+def test_an_operator_does_not_read_conversations_by_default(operator: Page, member: ChatPage, stack: Stack) -> None:
+    secret = "The password of the vault is swordfish."
+    member.ask(secret)
+    member.wait_for_text(1)
+    member.stop_if_streaming()
+    operator.goto(f"{stack.url}/admin/chat/conversation/")
+    assert "swordfish" not in operator.content()
+    operator.locator("#result_list a[href*='/change/']").first.click()
+    assert "swordfish" not in operator.content()

@@ -1,0 +1,49 @@
+"""Parts die in the middle of an answer; nobody loses a word."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from chat_page import LONG_QUESTION, ChatPage
+from playwright.sync_api import expect
+from stack import Stack, until
+
+pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it(member: ChatPage, stack: Stack) -> None:
+    member.ask(LONG_QUESTION)
+    before = member.wait_for_text(60)
+    stack.kill("engine")
+    killed = time.monotonic()
+    until(lambda: member.state() == "interrupted", 10, "the answer is not marked as interrupted")
+    assert time.monotonic() - killed <= 5.5, "5 s, and the time to look"
+    partial = member.text()
+    assert partial.startswith(before)
+    expect(member.continue_button).to_be_visible()
+
+    until(lambda: stack.pid("engine") and stack.is_ready(), 60, "the engine did not come back")
+    member.continue_button.click()
+    whole = until(lambda: len(member.text()) > len(partial) + 20 and member.text(), 60, "Continue added nothing")
+    assert whole.startswith(partial)
+    member.stop_if_streaming()
+    assert member.answers.count() == 1
+    pool = stack.pool()
+    assert pool.free + sum(account.active + account.cached for account in pool.accounts) == pool.total
+
+
+def test_a_killed_web_process_comes_back_and_the_answer_goes_on(member: ChatPage, stack: Stack) -> None:
+    """The engine keeps what the dead recorder had not stored; the browser connects again by itself."""
+    member.ask(LONG_QUESTION)
+    before = member.wait_for_text(60)
+    stack.kill("web")
+    until(stack.is_ready, 60, "the web process did not come back")
+    member.page.wait_for_function("document.querySelector('[data-testid=message-assistant]') !== null")
+    whole = until(
+        lambda: member.state() in ("complete", "interrupted") and member.text(), 120, "the answer never settled"
+    )
+    assert member.state() == "complete"
+    assert whole.startswith(before)
+    assert member.answers.count() == 1
+    assert member.questions.count() == 1

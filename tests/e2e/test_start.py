@@ -1,0 +1,103 @@
+"""`manage.py up` as a person runs it: one command starts everything, one Ctrl-C ends everything."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stack import PYTHON, ROOT, Stack, processes_of, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Iterator[Stack]:
+    """One of its own, with the echo model: its engine starts in a second or two."""
+    stack = Stack(tmp_path / "home", "echo")
+    yield stack
+    stack.stop()
+    for pid in processes_of(stack.home):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_it_starts_restarts_what_dies_and_leaves_nothing_after_ctrl_c(installation: Stack) -> None:
+    installation.start()
+    assert installation.is_ready()
+    demo = installation.demo()
+    assert demo["url"] == installation.url
+    assert demo["operator"]["password"] in installation.output.read_text()
+
+    for part in ("web", "worker", "engine"):
+        before = until(lambda part=part: installation.pid(part), 10, f"no {part}")
+        installation.kill(part)
+        until(lambda part=part, before=before: installation.pid(part) not in (0, before), 20, f"{part} is not back")
+    until(installation.is_ready, 30, "not ready again")
+
+    assert len(processes_of(installation.home)) >= 5
+    assert installation.interrupt() == 0
+    assert processes_of(installation.home) == []
+
+    seconds = installation.start()
+    assert seconds < 20, "the second start"
+    assert installation.demo() == demo, "logins and keys stay"
+
+
+def test_a_second_up_and_a_taken_port_are_one_clear_sentence(installation: Stack) -> None:
+    installation.start()
+
+    def refused(**changes: str) -> str:
+        done = subprocess.run(
+            [PYTHON, "manage.py", "up"],
+            cwd=ROOT,
+            env=installation.environment | changes,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    assert "already runs from" in refused()
+    assert "PAGODA_PORT" in refused(PAGODA_HOME=str(installation.home.with_name("rival")))
+    assert installation.is_ready()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_signal_to_make_alone_stops_everything_too(
+    installation: Stack, tmp_path: Path, number: signal.Signals
+) -> None:
+    makefile = tmp_path / "Makefile"
+    makefile.write_text(f"up:\n\t@exec {PYTHON} manage.py up --stop-with-parent\n")
+    installation.command = ("make", "-f", str(makefile), "up")
+    installation.start()
+    assert installation.process is not None
+    installation.process.send_signal(number)
+    until(lambda: processes_of(installation.home) == [], 30, "processes are left")
+    installation.process.wait(10)
+
+
+def test_a_killed_up_takes_everything_with_it(installation: Stack) -> None:
+    installation.start()
+    assert installation.process is not None
+    installation.process.kill()
+    until(lambda: processes_of(installation.home) == [], 30, "processes are left")
+
+
+def test_a_model_that_is_not_there_is_one_clear_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    environment = os.environ | {
+        "PAGODA_HOME": str(tmp_path / "home"), "PAGODA_PORT": str(port), "PAGODA_MODEL": str(tmp_path / "nowhere"),
+    }  # fmt: skip
+    begun = time.monotonic()
+    done = subprocess.run([PYTHON, "manage.py", "up"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "nowhere" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert time.monotonic() - begun < 60
