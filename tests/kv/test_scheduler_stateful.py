@@ -71,10 +71,21 @@ class PoolAndScheduler(RuleBasedStateMachine):
     def fill(self, tenant: str, seed: int) -> None:
         """One tenant's finished work fills the pool with its cached blocks."""
         pool = self.simulation.pool
-        for turn in range(12):
-            length = min(3, pool.total - 1) * pool.block_size
-            self.submit(tenant, [(seed + turn + i * i * turn) % VOCABULARY for i in range(max(1, length))], 1, "api")
-            self.simulation.run()
+        for turn in range(6):
+            length = max(1, min(4, pool.total - 1) * pool.block_size)
+            self.submit(tenant, [(seed * i + turn * i * i + i // 3) % VOCABULARY for i in range(length)], 1, "api")
+            self.step(3)
+
+    @rule(data=st.data())
+    def reclaim(self, data: st.DataObject) -> None:
+        """A tenant comes back for a reservation that a rival's cache has borrowed."""
+        tenant, rival = data.draw(st.permutations(TENANTS))[:2]
+        total = self.simulation.pool.total
+        quotas = {name: (0.0, 2.0, 1.0) for name in TENANTS} | {tenant: (0.5, 2.0, 1.0)}
+        self.edit_quotas([quotas[name] for name in TENANTS], None, 1.0)
+        self.fill(rival, data.draw(st.integers(0, 9)))
+        self.submit(tenant, [0, 3] * (total * self.simulation.pool.block_size // 6), 1, "interactive")
+        self.step(3)
 
     @rule(count=st.integers(1, 25))
     def step(self, count: int) -> None:
@@ -88,7 +99,8 @@ class PoolAndScheduler(RuleBasedStateMachine):
     @precondition(lambda self: self.requests)
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
-        self.simulation.abort(data.draw(st.sampled_from(self.requests)))
+        live = [*self.simulation.scheduler.running, *self.simulation.scheduler.waiting]
+        self.simulation.abort(data.draw(st.sampled_from(live or self.requests)))
 
     @rule(
         quotas=st.lists(

@@ -109,6 +109,11 @@ class Request:
         return request
 
     @property
+    def prefilling(self) -> bool:
+        """Part of a prompt (or of what a preemption lost) is still to be computed."""
+        return any(sequence.uncomputed > 1 or not sequence.computed for sequence in self.sequences)
+
+    @property
     def order(self) -> tuple[int, float]:
         """Who goes first: class, then arrival. The "youngest", who gives way first, is the greatest."""
         return CLASS_RANK[self.request_class], self.arrival
