@@ -116,13 +116,13 @@ def engines() -> Finding:
             with sync_client(address) as client:
                 info = client.models()
         except EngineUnavailable as error:
-            return Finding("engines", f"{address}: {error}", "Start it (`make up`), or correct PAGODA_ENGINES.")
+            return Finding("engines", str(error).partition("; last error")[0], "Start it (`make up`), or correct PAGODA_ENGINES.")
         reached.append(f"{info.id} with {info.total_blocks} blocks of {info.block_size} tokens")
     return Finding("engines", "; ".join(reached))
 
 
 def frontend() -> Finding:
-    manifest = settings.PAGODA_FRONTEND_DIST / ".vite" / "manifest.json"
+    manifest = settings.PAGODA_FRONTEND_DIST / "manifest.json"
     if not manifest.is_file():
         return Finding("frontend", f"{settings.PAGODA_FRONTEND_DIST} holds no build", "Run `make frontend`.")
     return Finding("frontend", "built")
