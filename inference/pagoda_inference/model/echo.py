@@ -1,0 +1,163 @@
+"""The KV-echo model: a model without weights whose every token depends on every KV entry it may read.
+
+It exists to test what surrounds a model. An entry is a digest of the entry before it, read through the block table, and
+its own token and position, as a real model's KV depends on the whole prefix; the next token is a hash of all entries
+that the block table names. Any stale, aliased, foreign or unwritten block therefore changes the answer, and equal
+prompts give equal answers however they were scheduled, preempted or cached. Needs no torch.
+
+Tokens are bytes, and three turn markers and an end. Answers are readable: words of ASCII letters with some Korean and
+emoji, whose characters span several tokens; 20 to 200 tokens long in a chat.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from pagoda_inference.decoding.detokenizer import ByteDetokenizer, Detokenizer
+from pagoda_inference.decoding.sampling import Sampler
+from pagoda_inference.model.backend import Chunk, ChunkError
+from pagoda_inference.model.tokenizer import ChatTemplateError
+from pagoda_inference.protocol import ChatMessage
+
+END = 256
+_ROLES = {"system": 257, "user": 258, "assistant": 259}
+_VOCABULARY = 260
+_SHORTEST_ANSWER, _LONGEST_ANSWER = 20, 200
+_END_PROBABILITY = 1 / 60
+
+_ALPHABET = tuple(
+    character.encode()
+    for character in [*"eeeetttaaaooonnniiisssrrrhhhlddduuccmmffyywwgpbvk     ", *"가나다한글말", *"🙂🌱🏯"]
+)
+_ENTRY = struct.Struct("<IIIQ")
+"""One KV entry: token, position, position of the answer's start, digest of everything up to here."""
+
+
+class EchoBackend:
+    """Backend of the KV-echo model.
+
+    step_ms: least duration of a step, in milliseconds, so that timing can be tested.
+    """
+
+    vocabulary_size = _VOCABULARY
+    dtype = "bytes"
+    device = "cpu"
+
+    def __init__(
+        self, *, block_size: int = 16, pool_tokens: int = 16384, context_length: int = 4096, step_ms: float = 0
+    ) -> None:
+        self.block_size = block_size
+        self.total_blocks = max(1, pool_tokens // block_size)
+        self.bytes_per_block = block_size * _ENTRY.size
+        self.context_length = context_length
+        self._step_s = step_ms / 1000
+        self._pool = bytearray(self.total_blocks * self.bytes_per_block)
+
+    def run(self, chunks: Sequence[Chunk]) -> list[int | ChunkError | None]:
+        end = time.monotonic() + self._step_s
+        for chunk in chunks:
+            self._write(chunk)
+        results: list[int | ChunkError | None] = [
+            None if chunk.sampler is None else self._next_token(chunk, chunk.sampler) for chunk in chunks
+        ]
+        if (left := end - time.monotonic()) > 0:
+            time.sleep(left)
+        return results
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        size = self.bytes_per_block
+        for source, destination in pairs:
+            self._pool[destination * size : (destination + 1) * size] = self._pool[source * size : (source + 1) * size]
+
+    def _write(self, chunk: Chunk) -> None:
+        if not chunk.token_ids or chunk.start + len(chunk.token_ids) > len(chunk.block_table) * self.block_size:
+            raise ValueError("a chunk needs at least one token and a block table that covers it")
+        answer_start, digest = 0, 0
+        if chunk.start:
+            _, _, answer_start, digest = self._read(chunk, chunk.start - 1)
+        for position, token in enumerate(chunk.token_ids, start=chunk.start):
+            if token in (END, _ROLES["assistant"]):
+                answer_start = position
+            digest = _hash(struct.pack("<IIQ", token, position, digest))
+            _ENTRY.pack_into(self._pool, self._offset(chunk, position), token, position, answer_start, digest)
+
+    def _next_token(self, chunk: Chunk, sampler: Sampler) -> int:
+        position = chunk.start + len(chunk.token_ids)
+        answer_length = position - 1 - self._read(chunk, position - 1)[2]
+        seed = self._hash_of_context(chunk, position)
+        if not sampler.greedy:
+            seed = _hash(struct.pack("<Qd", seed, sampler.uniform(position)))
+        begun = self._begun_character(chunk, position)
+        if not begun and answer_length >= _SHORTEST_ANSWER:
+            if answer_length >= _LONGEST_ANSWER or seed % 1_000_003 < 1_000_003 * _END_PROBABILITY:
+                return END
+        choices = [character for character in _ALPHABET if character.startswith(begun) and character != begun]
+        return choices[seed % len(choices)][len(begun)]
+
+    def _hash_of_context(self, chunk: Chunk, length: int) -> int:
+        """Hash of the entries of positions 0..length-1, block by block through the table."""
+        digest = blake2b(digest_size=8)
+        size = self.bytes_per_block
+        left = length * _ENTRY.size
+        for block in chunk.block_table:
+            digest.update(self._pool[block * size : block * size + min(size, left)])
+            left -= size
+            if left <= 0:
+                break
+        return int.from_bytes(digest.digest(), "little")
+
+    def _begun_character(self, chunk: Chunk, length: int) -> bytes:
+        """The bytes before ``length`` that begin a multi-byte character of the alphabet; b'' between characters."""
+        tail = b""
+        for position in range(length - 1, max(-1, length - 4), -1):
+            token = self._read(chunk, position)[0]
+            if token >= END or token < 0x80:
+                break
+            tail = bytes([token]) + tail
+            if token >= 0xC0:
+                unfinished = any(c.startswith(tail) and c != tail for c in _ALPHABET)
+                return tail if unfinished else b""
+        return b""
+
+    def _offset(self, chunk: Chunk, position: int) -> int:
+        block, slot = divmod(position, self.block_size)
+        return (chunk.block_table[block] * self.block_size + slot) * _ENTRY.size
+
+    def _read(self, chunk: Chunk, position: int) -> tuple[int, int, int, int]:
+        return _ENTRY.unpack_from(self._pool, self._offset(chunk, position))
+
+
+class EchoTokenizer:
+    """ChatTokenizer of the KV-echo model: the bytes of the text; a marker in front of each turn, an end behind it."""
+
+    eos_token_ids = frozenset([END])
+
+    def encode_chat(self, messages: Sequence[ChatMessage], continue_final: bool = False) -> list[int]:
+        if not messages:
+            raise ChatTemplateError("there are no messages")
+        if continue_final and messages[-1].role != "assistant":
+            raise ChatTemplateError("only an assistant's message can be continued")
+        token_ids: list[int] = []
+        for message in messages:
+            token_ids += [_ROLES[message.role], *message.content.encode(), END]
+        return token_ids[:-1] if continue_final else [*token_ids, _ROLES["assistant"]]
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return b"".join(map(_token_bytes, token_ids)).decode(errors="replace")
+
+    def detokenizer(self) -> Detokenizer:
+        return ByteDetokenizer(_token_bytes)
+
+
+def _token_bytes(token_id: int) -> bytes:
+    return bytes([token_id]) if 0 <= token_id < END else b""
+
+
+def _hash(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")

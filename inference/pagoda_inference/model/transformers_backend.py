@@ -1,0 +1,68 @@
+"""A transformers model as a Backend: one flattened token stream for prefill chunks and decodes together."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from pagoda_inference.decoding.sampling import Sampler, sample
+from pagoda_inference.model.backend import Chunk, ChunkError
+from pagoda_inference.model.kv_memory import KvMemory
+from pagoda_inference.model.paged_attention import NAME, PagedStep
+
+_NOT_NUMBERS = "The model's output for this request was not a number (NaN or infinite): it cannot be continued."
+
+
+class TransformersBackend:
+    """Backend over a causal language model of transformers.
+
+    model: in eval mode on its device; its attention is set to the paged one here. memory: the pool.
+    """
+
+    def __init__(self, model: Any, memory: KvMemory, *, context_length: int) -> None:
+        model.set_attn_implementation(NAME)
+        self._model = model
+        self._memory = memory
+        self.block_size = memory.block_size
+        self.total_blocks = memory.total_blocks
+        self.bytes_per_block = sum(pool[0].nbytes for pool in (*memory.keys, *memory.values))
+        self.context_length = context_length
+        self.vocabulary_size = int(model.get_input_embeddings().weight.shape[0])
+        self.dtype = str(model.dtype).removeprefix("torch.")
+        self.device = str(memory.device)
+
+    def run(self, chunks: Sequence[Chunk]) -> list[int | ChunkError | None]:
+        sampling = [(index, chunk, chunk.sampler) for index, chunk in enumerate(chunks) if chunk.sampler is not None]
+        logits = self.logits(chunks, [index for index, _, _ in sampling])
+        samplers: list[Sampler] = [sampler for _, _, sampler in sampling]
+        positions = [chunk.start + len(chunk.token_ids) for _, chunk, _ in sampling]
+        results: list[int | ChunkError | None] = [None] * len(chunks)
+        if sampling:
+            for (index, _, _), token in zip(sampling, sample(logits, samplers, positions), strict=True):
+                results[index] = ChunkError(_NOT_NUMBERS) if token is None else token
+        return results
+
+    def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._memory.copy_blocks(pairs)
+
+    @torch.inference_mode()
+    def logits(self, chunks: Sequence[Chunk], wanted: Sequence[int]) -> torch.Tensor:
+        """Run one step; logits [len(wanted), V] after the last token of the ``wanted`` chunks (indices)."""
+        step = self._memory.step(chunks)
+        tokens = torch.tensor([token for chunk in chunks for token in chunk.token_ids], device=self._memory.device)
+        rows = torch.as_tensor(step.last_rows[list(wanted)], dtype=torch.long, device=self._memory.device)
+        return forward(self._model, tokens, step.positions, rows, step)
+
+
+def forward(
+    model: Any, tokens: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, step: PagedStep
+) -> torch.Tensor:
+    """Logits [len(rows), V] of the ``rows`` of a token stream [T] at ``positions`` [T]; attention by ``step``."""
+    keep = {"logits_to_keep": rows} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    output = model(
+        input_ids=tokens[None], position_ids=positions[None], use_cache=False, return_dict=True, paged_step=step, **keep
+    )
+    return output.logits[0] if keep else output.logits[0, rows]

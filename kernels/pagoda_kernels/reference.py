@@ -1,0 +1,108 @@
+"""Paged attention in plain torch: what every other implementation has to equal, and the way without a compiler.
+
+PagedAttention (arXiv 2309.06180, section 4.1). Layouts of a layer's pools: keys [blocks, kv_heads, head_size,
+block_size] (the slots of a block side by side, so that scores of a block are one vector), values [blocks, kv_heads,
+block_size, value_size].
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from pagoda_kernels.batch import PagedBatch
+
+
+def write_kv(
+    keys: torch.Tensor, values: torch.Tensor, key_pool: torch.Tensor, value_pool: torch.Tensor, slots: torch.Tensor
+) -> None:
+    """Store keys [T, Hkv, D] and values [T, Hkv, Dv] of a step's tokens in their ``slots`` [T]."""
+    block_size = value_pool.shape[2]
+    blocks, offsets = slots // block_size, slots % block_size
+    key_pool[blocks, :, :, offsets] = keys.to(key_pool.dtype)
+    value_pool[blocks, :, offsets] = values.to(value_pool.dtype)
+
+
+def copy_blocks(pools: Iterable[torch.Tensor], pairs: Sequence[tuple[int, int]]) -> None:
+    """Copy whole blocks (source, destination) in every pool, in order."""
+    for pool in pools:
+        for source, destination in pairs:
+            pool[destination].copy_(pool[source])
+
+
+def paged_attention(
+    query: torch.Tensor,
+    key_pool: torch.Tensor,
+    value_pool: torch.Tensor,
+    batch: PagedBatch,
+    *,
+    scaling: float,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Causal attention of ``query`` [T, Hq, D] over the pooled KV of its sequences; the step's own KV is written.
+
+    scaling: of the scores before ``softcap`` (cap * tanh(score / cap)). sliding_window: a token sees itself and the
+    ``sliding_window - 1`` tokens before it. sinks: [Hq], one more score per head that takes part in the softmax and
+    has no value. Computed in float32. Returns [T, Hq, Dv] in the query's dtype.
+    """
+    output = query.new_empty(query.shape[0], query.shape[1], value_pool.shape[3])
+    starts = batch.query_starts.tolist()
+    of_length = defaultdict(list)
+    for sequence, (start, end) in enumerate(zip(starts, starts[1:], strict=False)):
+        of_length[end - start].append(sequence)
+    for length, sequences in of_length.items():  # decodes are one group, every chunk usually its own
+        rows = torch.tensor([range(starts[s], starts[s] + length) for s in sequences], device=query.device)
+        contexts = batch.context_lengths[sequences].long()
+        output[rows] = _attend(
+            query[rows].float(),
+            key_pool,
+            value_pool,
+            batch.block_tables[sequences].long(),
+            contexts,
+            scaling,
+            sliding_window,
+            softcap,
+            sinks,
+        ).to(output.dtype)
+    return output
+
+
+def _attend(
+    query: torch.Tensor,
+    key_pool: torch.Tensor,
+    value_pool: torch.Tensor,
+    tables: torch.Tensor,
+    contexts: torch.Tensor,
+    scaling: float,
+    sliding_window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attention of n sequences with equally many query tokens: query [n, t, Hq, D] -> [n, t, Hq, Dv]."""
+    count, length, query_heads, head_size = query.shape
+    kv_heads, block_size, value_size = value_pool.shape[1:]
+    group = query_heads // kv_heads
+    tables = tables[:, : (int(contexts.max()) + block_size - 1) // block_size]
+    keys = key_pool[tables].permute(0, 2, 3, 1, 4).reshape(count, kv_heads, head_size, -1).float()
+    values = value_pool[tables].transpose(1, 2).reshape(count, kv_heads, -1, value_size).float()
+    grouped = query.view(count, length, kv_heads, group, head_size).permute(0, 2, 3, 1, 4)
+    scores = grouped.reshape(count, kv_heads, group * length, head_size) @ keys * scaling
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    position = contexts[:, None] - length + torch.arange(length, device=query.device)  # [n, t], of the query tokens
+    slot = torch.arange(keys.shape[-1], device=query.device)
+    visible = slot <= position[..., None]
+    if sliding_window is not None:
+        visible &= slot > position[..., None] - sliding_window
+    scores = scores.view(count, kv_heads, group, length, -1).masked_fill(~visible[:, None, None], -torch.inf)
+    if sinks is not None:
+        sink = sinks.float().view(1, kv_heads, group, 1, 1).expand(count, -1, -1, length, 1)
+        weights = torch.cat([scores, sink], dim=-1).softmax(dim=-1)[..., :-1]
+    else:
+        weights = scores.softmax(dim=-1)
+    attended = weights.flatten(2, 3) @ values
+    return attended.view(count, kv_heads, group, length, value_size).permute(0, 3, 1, 2, 4).flatten(2, 3)
