@@ -216,7 +216,10 @@ class Engine:
         try:
             if step.copies:
                 self._backend.copy_blocks(step.copies)
-            return self._backend.run(chunks)
+            results = self._backend.run(chunks)
+            if len(results) != len(chunks):
+                raise RuntimeError(f"the model answered {len(results)} of {len(chunks)} chunks")
+            return results
         except Exception as error:
             logs.failure(logger, "step_failed", error, chunks=len(chunks))
         return [self._compute_alone(chunk, step.copies) for chunk in chunks]
@@ -228,7 +231,8 @@ class Engine:
             pairs = [pair for pair in copies if pair[1] in own]
             if pairs:
                 self._backend.copy_blocks(pairs)
-            return self._backend.run([chunk])[0]
+            [result] = self._backend.run([chunk])
+            return result
         except Exception as error:
             failure = ChunkError(type(error).__name__)
             failure.__cause__ = error
