@@ -96,7 +96,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django_prometheus.middleware.PrometheusBeforeMiddleware",
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "pagoda.static_files.StaticFilesMiddleware",
     "pagoda.content_security.ContentSecurityPolicyMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
@@ -176,6 +176,8 @@ else:
     CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
     _broker = PAGODA_HOME / "broker"
+    for _folder in ("queue", "control"):  # the transport makes neither
+        (_broker / _folder).mkdir(parents=True, exist_ok=True)
     CELERY_BROKER_URL = "filesystem://"
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "data_folder_in": str(_broker / "queue"),
@@ -265,6 +267,7 @@ STATICFILES_DIRS = [PAGODA_FRONTEND_DIST] if PAGODA_FRONTEND_DIST.is_dir() else 
 # Files are served from where they lie: nothing to collect before the first start, one step less to forget.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
+WHITENOISE_ALLOW_ALL_ORIGINS = False
 # Vite puts a hash of the content into the name.
 WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/assets/.+[-.][A-Za-z0-9_-]{8,}\.[a-z0-9]+$"
 PAGODA_VITE_DEV: bool = read_flag("PAGODA_VITE_DEV")
@@ -284,6 +287,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SUBHEADER": _("Operators"),
     "SITE_SYMBOL": "temple_buddhist",
     "SITE_URL": "/",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("pagoda/icon.svg")}],
     "SHOW_HISTORY": True,
     "SHOW_VIEW_ON_SITE": False,
     "DASHBOARD_CALLBACK": "pagoda.pool.dashboard.dashboard",

@@ -20,6 +20,8 @@ from pagoda.tenants.models import Tenant, User
 
 FIELDS = ("reservation", "limit", "weight")
 SIZES = ("reservation_size", "limit_size", "pool_size")
+LAYOUT = tuple(zip(FIELDS, SIZES, strict=True))
+"""Each number beside what it means."""
 
 
 class QuotaSizes:
@@ -68,7 +70,7 @@ class QuotaInline(QuotaSizes, StackedInline):
     model = Quota
     can_delete = False
     min_num = max_num = 1
-    fields = (FIELDS, SIZES)
+    fields = LAYOUT
     readonly_fields = SIZES
     verbose_name_plural = gettext_lazy("KV quota, in blocks")
 
@@ -137,7 +139,7 @@ class QuotaAdmin(QuotaSizes, ModelAdmin):
     list_display = ("tenant", *FIELDS, "reservation_size", "limit_size")
     list_select_related = ("tenant",)
     search_fields = ("tenant__name", "tenant__slug")
-    fields = ("tenant", FIELDS, SIZES)
+    fields = ("tenant", *LAYOUT)
     readonly_fields = ("tenant", *SIZES)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -156,6 +158,7 @@ class QuotaAdmin(QuotaSizes, ModelAdmin):
         return response
 
 
+admin.site.index_title = gettext_lazy("Dashboard")
 admin.site.register(Quota, QuotaAdmin)
 admin.site.unregister(Tenant)
 admin.site.register(Tenant, TenantWithQuotaAdmin)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.db.models import Count, Model, QuerySet
-from django.forms import ModelForm
+from django.forms import ModelChoiceField, ModelForm
 from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import display
-from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.forms import AdminPasswordChangeForm, PaginationInlineFormSet, UserChangeForm, UserCreationForm
 
 from pagoda.tenants import audit, invitations, keys
 from pagoda.tenants.models import ApiKey, AuditEntry, Invitation, Membership, Tenant, User
+from pagoda.tenants.scoping import tenant_scope
 
 
 class AcrossTenants:
@@ -29,6 +31,21 @@ class AcrossTenants:
     def get_queryset(self, request: HttpRequest) -> QuerySet:
         ordering = self.get_ordering(request)  # type: ignore[attr-defined]
         return self.model.across_tenants.order_by(*ordering or self.model._meta.ordering)  # type: ignore[attr-defined]
+
+
+NOBODY = uuid.UUID(int=0)
+
+
+class AcrossTenantsFormSet(PaginationInlineFormSet):
+    """Django looks its hidden key fields up through the default manager, which wants a scope: give it an empty one, then
+    the rows of the inline."""
+
+    def add_fields(self, form: ModelForm, index: int | None) -> None:
+        with tenant_scope(NOBODY):
+            super().add_fields(form, index)
+        field = form.fields.get(self.model._meta.pk.name)
+        if isinstance(field, ModelChoiceField):
+            field.queryset = self.get_queryset()
 
 
 class ReadOnly:
@@ -50,6 +67,7 @@ def acting(request: HttpRequest) -> User:
 
 class MembershipInline(AcrossTenants, TabularInline):
     model = Membership
+    formset = AcrossTenantsFormSet
     extra = 0
     tab = True
     autocomplete_fields = ("user",)
@@ -61,6 +79,7 @@ class InvitationInline(AcrossTenants, TabularInline):
     """Adding a row makes an invitation: its link is shown once, in a message."""
 
     model = Invitation
+    formset = AcrossTenantsFormSet
     extra = 0
     tab = True
     can_delete = False
@@ -73,9 +92,11 @@ class InvitationInline(AcrossTenants, TabularInline):
 
 class ApiKeyInline(AcrossTenants, ReadOnly, TabularInline):
     model = ApiKey
+    formset = AcrossTenantsFormSet
     extra = 0
     tab = True
     fields = ("label", "prefix", "created_by", "created", "expires", "revoked", "requests_per_minute")
+    readonly_fields = fields
 
 
 @admin.register(Tenant)

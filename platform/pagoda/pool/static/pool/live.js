@@ -7,8 +7,15 @@ let unit = "blocks";
 
 const MIB = 2 ** 20;
 const integer = new Intl.NumberFormat(language);
-const decimal = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const large = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+const small = new Intl.NumberFormat(language, { maximumSignificantDigits: 2 });
 const percent = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %` : "—");
+
+/** Blocks in MiB; a toy model's blocks are a few bytes. */
+function mebibytes(blocks, engine) {
+  const value = (blocks * engine.bytes_per_block) / MIB;
+  return value < 1 ? small.format(value) : large.format(value);
+}
 
 function element(tag, className, text) {
   const made = document.createElement(tag);
@@ -20,7 +27,7 @@ function element(tag, className, text) {
 /** A number of blocks in the unit chosen. */
 function size(blocks, engine) {
   if (unit === "tokens") return integer.format(blocks * engine.block_size);
-  if (unit === "MiB") return decimal.format((blocks * engine.bytes_per_block) / MIB);
+  if (unit === "MiB") return mebibytes(blocks, engine);
   return integer.format(blocks);
 }
 
@@ -42,8 +49,7 @@ function tile(label, blocks, engine) {
   const box = element("div");
   box.append(element("dt", "", label), element("dd", "", size(blocks, engine)));
   const tokens = integer.format(blocks * engine.block_size);
-  const mib = decimal.format((blocks * engine.bytes_per_block) / MIB);
-  const parts = { blocks: `${integer.format(blocks)} ${texts.blocks}`, tokens: `${tokens} ${texts.tokens}`, MiB: `${mib} ${texts.MiB}` };
+  const parts = { blocks: `${integer.format(blocks)} ${texts.blocks}`, tokens: `${tokens} ${texts.tokens}`, MiB: `${mebibytes(blocks, engine)} ${texts.MiB}` };
   delete parts[unit];
   box.append(element("dd", "small", Object.values(parts).join(" · ")));
   return box;
@@ -74,7 +80,7 @@ function row(account, engine) {
   bar.append(segment("active", account.active, engine), segment("cached", account.cached, engine));
   if (account.reservation) bar.append(marker("reservation", account.reservation, engine));
   bar.append(marker("limit", account.limit, engine));
-  const chart = element("td", "chart");
+  const chart = element("td", "pool-chart");
   chart.append(bar);
   line.append(name, chart);
   for (const blocks of [account.active, account.cached, account.held, account.reservation, account.limit]) {
