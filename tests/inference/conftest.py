@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pagoda_inference.settings import Settings
 
+from pagoda_inference.settings import Settings
 from tests.inference.running_engine import RunningEngine, Tenant
 
 StartEngine = Callable[..., Awaitable[RunningEngine]]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc.aio
+
 from pagoda_inference.client import EngineClient, Subscription
 from pagoda_inference.daemon import serve
 from pagoda_inference.protocol import Delta, Event, Finished, Generate, PoolReport, Sampling, Started, method_path
@@ -114,7 +115,7 @@ class RunningEngine:
     async def report(self) -> PoolReport:
         async with EngineClient(self.address, self.settings.token or None) as client:
             await client.connect()
-            return [report async for report in client.watch(0)][0]
+            return await anext(client.watch(0))
 
     def ask_to_stop(self) -> None:
         self._stop.set()

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Sequence
 
 import pytest
+
 from pagoda_inference import daemon, logs
 from pagoda_inference.client import EngineRefused
 from pagoda_inference.model.backend import Chunk, ChunkError
 from pagoda_inference.model.echo import EchoBackend, EchoTokenizer
 from pagoda_inference.protocol import ChatMessage
-
 from tests.inference.running_engine import Tenant, read
 
 POISON = ord("%")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from pagoda_inference.client import EngineRefused
 from pagoda_inference.protocol import ChatMessage, Delta, Finished, Started
-
 from tests.inference.running_engine import Tenant, read
 
 LONG = "The pagoda has five storeys, and every one of them has a story to tell to whoever climbs it. "

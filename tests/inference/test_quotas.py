@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from pagoda_inference.client import EngineRefused
 from pagoda_inference.protocol import Account, SetAccounts
-
 from tests.inference.running_engine import Tenant, read
 
 BOTH = (Account("acme", reservation=16, limit=64), Account("rival"))

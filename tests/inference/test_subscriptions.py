@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 from msgspec.structs import replace
+
 from pagoda_inference.client import EngineRefused, EngineUnavailable
 from pagoda_inference.protocol import Finished, Frame, decoder, encode
-
 from tests.inference.running_engine import Tenant, raw_stream, read
 
 
