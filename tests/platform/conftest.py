@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing is written outside the test's own folder, and passwords are hashed fast."""
     monkeypatch.setattr(settings, "PAGODA_HOME", tmp_path / "home")
+    # Never an engine that happens to run on this machine.
+    monkeypatch.setattr(settings, "PAGODA_ENGINES", [f"unix:{tempfile.gettempdir()}/no-engine-{os.getpid()}.sock"])
     monkeypatch.setattr(settings, "PASSWORD_HASHERS", ["django.contrib.auth.hashers.MD5PasswordHasher"])
     return tmp_path / "home"
 
@@ -65,14 +68,17 @@ def acme(make_party: Callable[[str], Party]) -> Party:
     return make_party("acme")
 
 
+@pytest.fixture
+def rival(make_party: Callable[[str], Party]) -> Party:
+    """Another tenant."""
+    return make_party("rival")
+
+
 @pytest.fixture(autouse=True)
-def rival(request: pytest.FixtureRequest) -> Party | None:
-    """A second tenant, present in every test that touches the database, also where the test does not ask for it."""
-    uses_database = request.node.get_closest_marker("django_db") or "db" in request.fixturenames
-    if not uses_database and "rival" not in request.fixturenames:
-        return None
-    party: Party = request.getfixturevalue("make_party")("rival")
-    return party
+def rival_is_there(request: pytest.FixtureRequest) -> None:
+    """Also where a test that touches the database does not ask for it."""
+    if request.node.get_closest_marker("django_db") or {"db", "transactional_db"} & set(request.fixturenames):
+        request.getfixturevalue("rival")
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ NOBODY = uuid.UUID(int=0)
 
 
 class AcrossTenantsFormSet(PaginationInlineFormSet):
-    """Django looks its hidden key fields up through the default manager, which wants a scope: give it an empty one, then
-    the rows of the inline."""
+    """Django makes the hidden key fields with the default manager, which wants a scope: give it an empty one, then the
+    rows of the inline."""
 
     def add_fields(self, form: ModelForm, index: int | None) -> None:
         with tenant_scope(NOBODY):

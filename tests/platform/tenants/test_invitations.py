@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
+
 from pagoda.tenants import invitations
 from pagoda.tenants.models import AuditEntry, Invitation, Membership, Role, User
 
@@ -20,7 +21,8 @@ def invite(party, email="new@acme.example", role=Role.MEMBER):
 
 
 def role_of(email, party):
-    return Membership.across_tenants.filter(tenant=party.tenant, user__email=email).values_list("role", flat=True).first()
+    rows = Membership.across_tenants.filter(tenant=party.tenant, user__email=email)
+    return rows.values_list("role", flat=True).first()
 
 
 def test_a_new_person_makes_an_account_and_joins(acme, rival, client):

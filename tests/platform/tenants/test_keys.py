@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
+
 from pagoda.tenants.keys import authenticate_key, create_key, revoke_key
 from pagoda.tenants.models import ApiKey, AuditEntry
 

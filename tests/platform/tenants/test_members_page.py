@@ -4,6 +4,7 @@ import html
 import re
 
 import pytest
+
 from pagoda.tenants.keys import authenticate_key, create_key
 from pagoda.tenants.models import ApiKey, AuditEntry, Invitation, Membership, Role
 

@@ -6,6 +6,7 @@ import uuid
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import models
+
 from pagoda.tenants.models import ApiKey, Invitation, Membership, Role
 from pagoda.tenants.scoping import CrossTenantAccess, TenantOwned, TenantScopeRequired, current_tenant_id, tenant_scope
 from pagoda.usage.models import UsageRecord

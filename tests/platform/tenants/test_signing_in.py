@@ -2,6 +2,7 @@
 
 import pytest
 from django.core.cache import cache
+
 from pagoda.tenants.models import User
 
 pytestmark = pytest.mark.django_db
