@@ -14,6 +14,6 @@ export default defineConfig(({ command }) => ({
     rollupOptions: { input: 'src/main.ts' },
   },
   server: { port: 5173, strictPort: true },
-  test: { environment: 'jsdom', include: ['tests/**/*.test.ts'] },
+  test: { environment: 'jsdom', include: ['tests/**/*.test.ts'], testTimeout: 30_000, maxWorkers: 2 },
   resolve: process.env.VITEST ? { conditions: ['browser'] } : undefined,
 }));

@@ -62,6 +62,11 @@ function parserWith(highlight: Highlighter | null): Marked {
   return marked;
 }
 
+/** Closes what the end of the text leaves open: emphasis, inline code, half a link. */
+function complete(text: string): string {
+  return remend(text, { linkMode: 'text-only', images: false, htmlTags: false });
+}
+
 function lastBlock(tokens: Token[]): number {
   for (let index = tokens.length - 1; index >= 0; index -= 1) if (tokens[index]?.type !== 'space') return index;
   return -1;
@@ -80,9 +85,9 @@ export class MarkdownRenderer {
     this.#marked = parserWith(highlight);
   }
 
-  /** The blocks of a text that is complete. */
-  finished(text: string): Block[] {
-    const tokens = this.#marked.lexer(text);
+  /** The blocks of a text that will not grow. `cut`: it broke off, so what stands open is closed first. */
+  finished(text: string, cut = false): Block[] {
+    const tokens = this.#marked.lexer(cut ? complete(text) : text);
     return tokens.filter((token) => token.type !== 'space').map((token) => this.#block(token, tokens, true));
   }
 
@@ -93,24 +98,29 @@ export class MarkdownRenderer {
       this.#source = '';
       this.#done = [];
     }
-    const tail = text.slice(this.#source.length);
-    const tokens = this.#marked.lexer(tail);
-    const last = lastBlock(tokens);
-    // What comes next may still extend the last block (an item of a list, a line of a paragraph), never one before it.
-    for (const token of tokens.slice(0, Math.max(last, 0))) {
+    this.#closeBlocks(text.slice(this.#source.length, text.lastIndexOf('\n') + 1));
+    return [...this.#done, ...this.#openBlocks(text.slice(this.#source.length))];
+  }
+
+  /**
+   * Closes what whole lines say for certain. What comes next may still extend the last block (an item of a list, a line
+   * of a paragraph), never one before it. Half a line says nothing: `#` is a heading, and `#tag` goes on with a paragraph.
+   */
+  #closeBlocks(lines: string): void {
+    const tokens = this.#marked.lexer(lines);
+    for (const token of tokens.slice(0, Math.max(lastBlock(tokens), 0))) {
       if (token.type !== 'space') this.#done.push(this.#block(token, tokens, true));
       this.#source += token.raw;
     }
-    const open = tokens[last];
-    return open === undefined ? [...this.#done] : [...this.#done, ...this.#openBlocks(open)];
   }
 
-  #openBlocks(open: Token): Block[] {
-    if (open.type === 'code') {
+  #openBlocks(tail: string): Block[] {
+    const [first, ...others] = this.#marked.lexer(tail).filter((token) => token.type !== 'space');
+    if (first?.type === 'code' && others.length === 0) {
       // Plain while it grows: colouring a long listing again for every token is what makes pages slow.
-      return [{ html: this.#plain(open.raw), closed: false }];
+      return [{ html: this.#plain(tail), closed: false }];
     }
-    const tokens = this.#marked.lexer(remend(open.raw, { linkMode: 'text-only', images: false, htmlTags: false }));
+    const tokens = this.#marked.lexer(complete(tail));
     return tokens.filter((token) => token.type !== 'space').map((token) => this.#block(token, tokens, false));
   }
 
