@@ -28,7 +28,10 @@ def readyz(request: HttpRequest) -> HttpResponse:
     checks = readiness()
     ready = all(check.ok for check in checks)
     body = {"ready": ready, "checks": {check.name: {"ok": check.ok, "detail": check.detail} for check in checks}}
-    return JsonResponse(body, status=200 if ready else 503)
+    response = JsonResponse(body, status=200 if ready else 503)
+    # Not ready is an answer, not an error: without this Django logs one at every look.
+    response._has_been_logged = True  # type: ignore[attr-defined]
+    return response
 
 
 @require_safe
