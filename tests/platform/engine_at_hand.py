@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 from pagoda_inference import daemon
@@ -43,7 +44,7 @@ class DaemonProcess:
 
     def __init__(self, address: str, home: Path, *, step_ms: float) -> None:
         self._command = (
-            *("-m", "pagoda_inference.command", "serve", "--model", "echo"),
+            *("-c", "from pagoda_inference.command import main; main()", "serve", "--model", "echo"),
             *("--address", address, "--step-ms", str(step_ms)),
         )
         self._environment = os.environ | {"PAGODA_HOME": str(home)}
@@ -69,6 +70,7 @@ class DaemonProcess:
             self._process = None
 
 
+@cache
 def echo(question: str) -> tuple[int, str]:
     """Tokens of the prompt, and the echo model's greedy answer to a first question."""
     backend, tokenizer, sampler = EchoBackend(), EchoTokenizer(), Sampler()
@@ -85,5 +87,7 @@ def echo(question: str) -> tuple[int, str]:
 
 def long_question(least: int = 150, number: int = 0) -> str:
     """A first question with an answer of ``least`` characters or more; ``number`` chooses among several."""
-    found = (question for index in itertools.count() if len(echo(question := f"Tell me all about {index}.")[1]) >= least)
+    found = (
+        question for index in itertools.count() if len(echo(question := f"Tell me all about {index}.")[1]) >= least
+    )
     return next(itertools.islice(found, number, None))

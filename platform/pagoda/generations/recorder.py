@@ -96,6 +96,7 @@ class Recorder:
             # The lease runs out, and whoever sweeps next tries again.
             logger.exception("generation %s: the recorder failed", recording.id)
         finally:
+            recording.submitted.set()
             self._recordings.pop(recording.id, None)
             self._tasks.pop(recording.id, None)
 

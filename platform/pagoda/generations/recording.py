@@ -22,7 +22,7 @@ GRACE_S = 3.0
 """How long a lost engine may take to come back with the generation before it counts as dead."""
 
 Connect = Callable[[str], Awaitable[EngineClient]]
-"""The client of the engine at an address. It may be unconnected. Raises KeyError for an address that is not ours."""
+"""The client of the engine at an address. It may be unconnected. Raises EngineUnavailable for one that is not ours."""
 
 GONE = frozenset({"engine_stopping", "unavailable"})
 """Errors of an engine that is going away: the answer can be continued when it is back, nothing is wrong with it."""
@@ -50,8 +50,9 @@ class Recording:
     """A generation in progress, in the memory of the process that records it.
 
     begun: called once, when the engine has admitted the prompt. submitted is set when the engine was told of the
-    generation on this process's connection: from then on an attach on it finds the generation. settled is set when the
-    result is committed. settling: the end was reached, the row is about to become final.
+    generation on this process's connection, so that an attach on it finds the generation, or when there is nothing to
+    wait for any more. settled is set when the result is committed. settling: the end was reached, the row is about to
+    become final.
     """
 
     def __init__(self, generation: Generation, connect: Connect, begun: Callable[[Recording], None]) -> None:
@@ -137,8 +138,6 @@ class Recording:
         try:
             client = await self._connect(self.address)
             await client.connect(timeout=timeout)
-        except KeyError as error:
-            raise EngineLost("The engine that wrote this answer was taken away.") from error
         except EngineRefused as error:
             raise EngineLost(f"The engine does not accept this server: {error}") from error
         instance = client.instance or ""

@@ -79,7 +79,7 @@ async def stop(tenant_id: uuid.UUID, generation_id: uuid.UUID) -> None:
     try:
         client = await connections.get_client(generation.engine)
         await client.cancel(str(generation.pk), generation.account)
-    except (EngineUnavailable, EngineRefused, KeyError):
+    except (EngineUnavailable, EngineRefused):
         return
 
 
@@ -88,7 +88,7 @@ async def _from_engine(generation: Generation, after_seq: int) -> AsyncGenerator
     await recorder.current().wait_submitted(generation.pk, SUBMITTED_WITHIN_S)
     try:
         client = await connections.get_client(generation.engine)
-    except KeyError:
+    except EngineUnavailable:
         return
     subscription = client.attach(str(generation.pk), generation.account, after_seq)
     try:

@@ -1,8 +1,7 @@
-"""A web process in the test's own event loop, with the echo engine behind it and two tenants before it."""
+"""Sockets of people of two tenants."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -10,62 +9,18 @@ from typing import Any
 
 import pytest
 from channels.db import database_sync_to_async
-from channels.layers import channel_layers
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chat_sockets import Socket, sign_in  # noqa: E402
-from engine_at_hand import new_address, serving  # noqa: E402
+from chat_sockets import Socket, sign_in
+from web_process import engine, engine_options, step_ms, titles_asked, web
 
-from pagoda.chat import tasks  # noqa: E402
-from pagoda.engines import connections, lifespan  # noqa: E402
-from pagoda.tenants.keys import create_key  # noqa: E402
-from pagoda.tenants.models import User  # noqa: E402
+from pagoda.tenants.keys import create_key
+from pagoda.tenants.models import User
+
+__all__ = ["engine", "engine_options", "step_ms", "titles_asked", "web"]
 
 OpenSocket = Callable[..., Awaitable[Socket]]
-
-
-@pytest.fixture
-def step_ms() -> float:
-    """Milliseconds per token; a module that looks into the middle of answers overrides it."""
-    return 0
-
-
-@pytest.fixture
-def titles_asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """What would have gone to the broker."""
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(tasks.title_conversation, "delay", lambda *ids: asked.append(ids))
-    return asked
-
-
-@pytest.fixture
-def engine_options() -> dict[str, Any]:
-    """Settings of the engine beyond the usual."""
-    return {}
-
-
-@pytest.fixture
-async def engine(home: Path, settings: Any, step_ms: float, engine_options: dict[str, Any]) -> AsyncIterator[str]:
-    """The address of a running engine."""
-    address = new_address()
-    settings.PAGODA_ENGINES = [address]
-    async with serving(address, home, step_ms=step_ms, **engine_options):
-        yield address
-
-
-@pytest.fixture
-async def web(
-    transactional_db: None, acme: Any, rival: Any, engine: str, titles_asked: list[tuple[str, str]]
-) -> AsyncIterator[str]:
-    """What a web process starts, started; connected to the engine."""
-    channel_layers.backends.clear()
-    await lifespan.start()
-    await (await connections.get_client(engine)).connect()
-    while connections.default_model() is None:
-        await asyncio.sleep(0.01)
-    yield engine
-    await lifespan.stop()
 
 
 @pytest.fixture

@@ -139,9 +139,7 @@ async def test_two_tabs_hear_the_same_answer(socket: Socket, open_socket: OpenSo
     assert [answer.text for answer in answers] == [echo(question)[1]] * 2
 
 
-async def test_an_answer_is_written_although_nobody_listens(
-    socket: Socket, open_socket: OpenSocket, acme: Any
-) -> None:
+async def test_an_answer_is_written_although_nobody_listens(socket: Socket, open_socket: OpenSocket, acme: Any) -> None:
     question = long_question()
     created = await socket.ask(question)
     await socket.close()
@@ -380,7 +378,7 @@ async def test_stop_strings_and_seeds_are_passed_on(socket: Socket) -> None:
 
 
 async def test_korean_and_emoji_survive_the_way_there_and_back(socket: Socket) -> None:
-    content = "안녕하세요 🙂 한국의 수도는?\n\t\"따옴표\" \\ </script>"
+    content = '안녕하세요 🙂 한국의 수도는?\n\t"따옴표" \\ </script>'
     created = await socket.ask(content)
     answer = await socket.read_answer(created["generation_id"])
     assert created["user_message"]["content"] == content
