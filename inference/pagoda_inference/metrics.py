@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from pagoda_inference.address import Address
@@ -28,6 +28,7 @@ class Metrics:
     """One engine's metrics. ``step`` and ``finished`` are called by the engine, the rest is read at a scrape."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # a second series for each, that nobody reads
         self.registry = CollectorRegistry()
         registry = self.registry
         self._step_seconds = Histogram(
