@@ -1,0 +1,90 @@
+"""Our side of a benchmark: the real daemon in a process of its own, driven over its socket."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from pagoda_inference.client import EngineClient
+from pagoda_inference.protocol import Delta, Finished, Generate, Sampling
+
+READY_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Times in seconds since the requests were sent; ``token_times`` has one entry per output token."""
+
+    first_token_s: float
+    end_s: float
+    output_tokens: int
+    cached_tokens: int
+    token_ids: tuple[int, ...]
+
+
+class Daemon:
+    """``pagoda-inference serve`` on a socket in a temporary folder. Use as an async context manager."""
+
+    def __init__(self, *flags: str) -> None:
+        self._flags = flags
+        self._ids = itertools.count()
+
+    async def __aenter__(self) -> Daemon:
+        self._folder = tempfile.TemporaryDirectory(prefix="pagoda-bench-")
+        address = f"unix:{self._folder.name}/engine.sock"
+        command = [str(Path(sys.executable).with_name("pagoda-inference")), "serve", "--address", address, *self._flags]
+        quiet = asyncio.subprocess.DEVNULL
+        self._process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
+        self.client = EngineClient(address)
+        connected = asyncio.ensure_future(self.client.connect(timeout=READY_TIMEOUT_S))
+        ended = asyncio.ensure_future(self._process.wait())
+        await asyncio.wait({connected, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            raise RuntimeError(f"the engine ended with status {ended.result()}; try it by hand: {' '.join(command)}")
+        ended.cancel()
+        await connected
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.client.close()
+        self._process.terminate()
+        await self._process.wait()
+        self._folder.cleanup()
+
+    async def generate(self, prompts: Sequence[Sequence[int]], outputs: Sequence[int]) -> list[Answer]:
+        """Send all prompts at once; each runs to exactly its number of output tokens."""
+        begin = time.perf_counter()
+        pairs = zip(prompts, outputs, strict=True)
+        return await asyncio.gather(*(self._one(list(prompt), count, begin) for prompt, count in pairs))
+
+    async def _one(self, prompt: list[int], count: int, begin: float) -> Answer:
+        command = Generate(
+            id=f"bench-{next(self._ids)}",
+            account="bench",
+            scope="tenant:bench",
+            prompt_token_ids=tuple(prompt),
+            sampling=Sampling(max_tokens=count, ignore_eos=True),
+            request_class="api",
+            on_disconnect="cancel",
+        )
+        first, tokens = None, []
+        async for event in self.client.generate(command):
+            if isinstance(event, Delta):
+                first = first or time.perf_counter()
+                tokens.extend(event.token_ids)
+            elif isinstance(event, Finished):
+                if event.error is not None:
+                    raise RuntimeError(event.error.message)
+                await self.client.acknowledge(command.id, command.account, event.seq)
+                usage = event.usage
+        end = time.perf_counter()
+        return Answer((first or end) - begin, end - begin, usage.output_tokens, usage.cached_tokens, tuple(tokens))

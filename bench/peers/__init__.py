@@ -1,0 +1,1 @@
+"""What we are compared with, each in a process of its own."""

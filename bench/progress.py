@@ -1,0 +1,27 @@
+"""A progress bar on standard error that counts rounds; silent where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+WIDTH = 30
+
+
+def progress(items: Iterable[T], label: str) -> Iterator[T]:
+    """Yield ``items`` and draw how many are done."""
+    items = list(items)
+    for done, item in enumerate(items):
+        _draw(label, done, len(items))
+        yield item
+    _draw(label, len(items), len(items))
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+
+
+def _draw(label: str, done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        bar = "#" * (WIDTH * done // max(1, total))
+        print(f"\r{label:30} [{bar:{WIDTH}}] {done}/{total}", end="", file=sys.stderr, flush=True)
