@@ -43,7 +43,7 @@ test: development frontend model ## every test (up to 12 minutes on 2 cores)
 	$(PYTEST) tests/e2e
 
 test-quick: development frontend ## the fast tests (up to 5 minutes on 2 cores)
-	$(PYTEST) tests --ignore=tests/e2e -m 'not slow and not browser and not soak'
+	$(PYTEST) tests --ignore=tests/e2e -m 'not slow'
 	setup/frontend.sh test
 
 lint: development ## ruff, mypy and the front end's checks

@@ -30,9 +30,11 @@ MISSING = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests last of all: see the module's docstring."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """These tests last of all (see the module's docstring), and the soak only where it is asked for by name."""
     here = Path(__file__).parent
+    if "soak" not in config.option.markexpr:
+        items[:] = [item for item in items if item.get_closest_marker("soak") is None]
     items.sort(key=lambda item: here in item.path.parents)
 
 
