@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import F
@@ -62,6 +63,8 @@ class Quota(models.Model):
         from pagoda.pool.capacity import check_reservation
 
         super().clean()
+        if self.limit is not None and self.reservation is not None and self.reservation > self.limit:
+            raise ValidationError({"limit": _("The reservation cannot exceed the limit.")})
         if self.reservation is not None and self.tenant_id is not None:
             check_reservation(self)
 

