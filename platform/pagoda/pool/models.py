@@ -92,7 +92,7 @@ class QuotaVersion(models.Model):
     @classmethod
     def raise_above(cls, seen: int) -> int:
         """Make the version greater than it is and than ``seen``. Part of the caller's transaction."""
-        cls.objects.bulk_create([cls(id=1, version=int(time.time()))], ignore_conflicts=True)
+        QuotaVersion.objects.bulk_create([QuotaVersion(id=1, version=int(time.time()))], ignore_conflicts=True)
         cls.objects.filter(version__lt=seen).update(version=seen)
         cls.objects.update(version=F("version") + 1)
         return cls.objects.values_list("version", flat=True).get()

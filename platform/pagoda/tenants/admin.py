@@ -29,8 +29,9 @@ class AcrossTenants:
     model: type[Model]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet:
-        ordering = self.get_ordering(request)  # type: ignore[attr-defined]
-        return self.model.across_tenants.order_by(*ordering or self.model._meta.ordering)  # type: ignore[attr-defined]
+        model: Any = self.model
+        ordering = self.get_ordering(request) or model._meta.ordering  # type: ignore[attr-defined]
+        return model.across_tenants.order_by(*ordering)
 
 
 NOBODY = uuid.UUID(int=0)
@@ -101,7 +102,7 @@ class ApiKeyInline(AcrossTenants, ReadOnly, TabularInline):
 
 @admin.register(Tenant)
 class TenantAdmin(ModelAdmin):
-    list_display = ("name", "slug", "active", "members")
+    list_display: tuple[str, ...] = ("name", "slug", "active", "members")
     list_filter = ("is_active",)
     search_fields = ("name", "slug")
     prepopulated_fields: ClassVar[dict[str, tuple[str, ...]]] = {"slug": ("name",)}

@@ -183,8 +183,8 @@ class TenantOwned(models.Model):
         return super().delete(*args, **kwargs)
 
     @classmethod
-    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any]) -> Self:
-        row = super().from_db(db, field_names, values)
+    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any], **options: Any) -> Self:
+        row = super().from_db(db, field_names, values, **options)
         # Only what was loaded: reading a deferred field here would query again.
         row._stored_tenant_id = row.__dict__.get("tenant_id")
         return row

@@ -38,7 +38,7 @@ class UsageHourAdmin(AcrossTenants, ReadOnly, ModelAdmin):
 
 def totals_by_day(hours: QuerySet[UsageHour], days: int = 31) -> list[dict[str, Any]]:
     """Sums by tenant and day (in the site's time zone) of the hours, the latest first, with the share cached."""
-    rows = (
+    rows: Any = (
         hours.order_by()
         .annotate(day=TruncDay("hour"))
         .values("day", "tenant__name")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, Sum
+from django.db.models import Count, Max, Sum
 from django.db.models.functions import TruncHour
 from django.utils import timezone
 
@@ -17,14 +18,15 @@ LATE = timedelta(hours=48)
 
 
 def roll_up(since: datetime | None = None) -> int:
-    """Recompute the hours from ``since`` (default: LATE ago) until now. Returns how many hours were written.
+    """Recompute the hours from ``since`` until now. Returns how many hours were written.
 
-    Sums replace, they are never added to: running twice, or after rows came late, gives the same hours. The present
-    hour is included, and is complete after the next run.
+    The default is LATE ago, or the last hour known where the task has not run for longer. Sums replace, they are never
+    added to: running twice, or after rows came late, gives the same hours. The present hour is included, and is
+    complete after the next run.
     """
-    start = (since or timezone.now() - LATE).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    start = (since or _first_open_hour()).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     records = UsageRecord.across_tenants.filter(created__gte=start).order_by()
-    sums = (
+    sums: Any = (
         records.annotate(hour=TruncHour("created", tzinfo=UTC))
         .values("tenant_id", "model", "hour")
         .annotate(generations=Count("id"), **{f"{name}_sum": Sum(name) for name in SUMS[1:]})
@@ -44,3 +46,8 @@ def roll_up(since: datetime | None = None) -> int:
             hours, update_conflicts=True, unique_fields=["tenant", "hour", "model"], update_fields=SUMS, batch_size=500
         )
     return len(hours)
+
+
+def _first_open_hour() -> datetime:
+    known = UsageHour.across_tenants.aggregate(last=Max("hour"))["last"]
+    return min(known, timezone.now() - LATE) if known else datetime(2000, 1, 1, tzinfo=UTC)

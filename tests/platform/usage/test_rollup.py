@@ -66,9 +66,19 @@ def test_rows_that_come_late_are_counted(acme, noon):
 
 def test_an_earlier_time_can_be_computed_again(acme, noon):
     long_ago = noon - timedelta(days=30)
+    settle(acme, noon)
+    roll_up()
     settle(acme, long_ago)
-    assert roll_up() == 0
-    assert roll_up(since=long_ago) == 1
+    assert roll_up() == 1
+    assert roll_up(since=long_ago) == 2
+
+
+def test_a_worker_that_was_away_catches_up(acme, noon):
+    settle(acme, noon - timedelta(days=30))
+    assert roll_up() == 1
+    settle(acme, noon - timedelta(days=20))
+    settle(acme, noon)
+    assert roll_up() == 3
 
 
 def test_a_generation_is_billed_once(acme, rival, noon):

@@ -16,7 +16,9 @@ class AuditEntry(TenantOwned):
     """One act. ``tenant`` is null for acts on the installation. Never holds the text of a message or a secret."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    tenant = models.ForeignKey(Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="audit_entries")
+    tenant = models.ForeignKey(  # type: ignore[assignment]
+        Tenant, null=True, blank=True, on_delete=models.SET_NULL, related_name="audit_entries"
+    )
     who = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+", verbose_name=_("who")
     )

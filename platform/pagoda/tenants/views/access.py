@@ -24,7 +24,7 @@ SESSION_KEY = "tenant"
 class TenantRequest(HttpRequest):
     """A request whose tenant and role are settled."""
 
-    user: User  # type: ignore[assignment]
+    user: User
     membership: Membership
     administered: list[Membership]
 

@@ -74,7 +74,7 @@ def revoke_invitation(request: TenantRequest, invitation_id: uuid.UUID) -> HttpR
 @require_POST
 @tenant_admin_required
 def change_role(request: TenantRequest, membership_id: uuid.UUID) -> HttpResponse:
-    membership = get_object_or_404(Membership.objects, pk=membership_id)
+    membership: Membership = get_object_or_404(Membership.objects, pk=membership_id)
     role = request.POST.get("role", "")
     if role not in Role.values:
         messages.error(request, _("There is no such role."))
@@ -91,7 +91,7 @@ def change_role(request: TenantRequest, membership_id: uuid.UUID) -> HttpRespons
 @require_POST
 @tenant_admin_required
 def remove_member(request: TenantRequest, membership_id: uuid.UUID) -> HttpResponse:
-    membership = get_object_or_404(Membership.objects, pk=membership_id)
+    membership: Membership = get_object_or_404(Membership.objects, pk=membership_id)
     try:
         memberships.remove(membership, who=request.user)
     except memberships.MembershipRefused as refusal:
