@@ -27,6 +27,8 @@ HELLO_WITHIN_S = 10.0
 STALLED_S = 60.0
 """How long a client may leave what was sent to it unread before the socket is closed."""
 
+CLOSE_WITHIN_S = 2.0
+
 WAITING_REQUESTS = 64
 """Requests of one socket that wait for their turn; beyond them its frames are left unread."""
 
@@ -45,12 +47,18 @@ class ChatConsumer(AsyncWebsocketConsumer):
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: asyncio.Queue[tuple[requests.Request, dict[str, Any]]] = asyncio.Queue(WAITING_REQUESTS)
         self._closed = False
+        self._abandoned = False
+        self._serving: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        # ``disconnect`` is not promised to be called: this is.
+        self._serving = asyncio.current_task()
         try:
             await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:
+            if not self._abandoned:
+                raise
         finally:
+            # ``disconnect`` is not promised to be called: this is.
             await self._clean_up()
 
     async def connect(self) -> None:
@@ -96,13 +104,17 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def close_with(self, code: int) -> None:
         """Close, once. Nothing is sent or answered from here on."""
-        if not self._closed:
-            self._closed = True
-            try:
-                async with asyncio.timeout(5):
-                    await self.close(code)
-            except (TimeoutError, RuntimeError, OSError):
-                logger.debug("the socket was gone before it could be closed")
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            async with asyncio.timeout(CLOSE_WITHIN_S):
+                await self.close(code)
+        except TimeoutError:
+            # Not even the close fits behind what is unread: let the server drop the connection.
+            self._abandoned = True
+            if self._serving is not None:
+                self._serving.cancel()
 
     async def hint(self, event: dict[str, Any]) -> None:
         """Something of this member's changed elsewhere."""
