@@ -4,14 +4,14 @@ import { EnterToSend, type EnterKey } from '../src/lib/composer/ime';
 
 function enter(extra: Partial<EnterKey> = {}): EnterKey {
   return {
-    ...{ key: 'Enter', keyCode: 13, isComposing: false, repeat: false },
+    ...{ key: 'Enter', code: 'Enter', keyCode: 13, isComposing: false, repeat: false },
     ...{ shiftKey: false, ctrlKey: false, altKey: false, metaKey: false },
     ...extra,
   };
 }
 
 const composing = enter({ keyCode: 229, isComposing: true });
-const letter = enter({ key: 'a', keyCode: 65 });
+const letter = enter({ key: 'a', code: 'KeyA', keyCode: 65 });
 
 function composingHangul(): EnterToSend {
   const field = new EnterToSend();
@@ -34,7 +34,7 @@ describe('Enter', () => {
     const field = new EnterToSend();
     expect(field.keyDown(enter())).toBe('send');
     expect(field.keyDown(enter({ repeat: true }))).toBe('swallow');
-    field.keyUp({ key: 'Enter', keyCode: 13 });
+    field.keyUp(enter());
     expect(field.keyDown(enter())).toBe('send');
   });
 
@@ -48,7 +48,7 @@ describe('Enter in a Korean composition', () => {
     const field = composingHangul();
     expect(field.keyDown(composing)).toBe('pass');
     expect(field.compositionEnd('한')).toBe('send');
-    field.keyUp({ key: 'Enter', keyCode: 13 });
+    field.keyUp(enter());
   });
 
   it('sends once where the browser reports it twice', () => {
@@ -57,7 +57,7 @@ describe('Enter in a Korean composition', () => {
     expect(field.compositionEnd('한')).toBe('send');
     expect(field.swallowsLineBreak).toBe(true);
     expect(field.keyDown(enter())).toBe('swallow');
-    field.keyUp({ key: 'Enter', keyCode: 13 });
+    field.keyUp(enter());
     expect(field.swallowsLineBreak).toBe(false);
   });
 
@@ -68,10 +68,23 @@ describe('Enter in a Korean composition', () => {
     expect(field.keyDown(enter())).toBe('swallow');
   });
 
+  it('sends once where the key has no name (Windows)', () => {
+    const field = composingHangul();
+    expect(field.keyDown(enter({ key: 'Process', keyCode: 229, isComposing: true }))).toBe('pass');
+    expect(field.compositionEnd('한')).toBe('send');
+    expect(field.keyDown(enter())).toBe('swallow');
+  });
+
+  it('does not send when a syllable became a Chinese character', () => {
+    const field = composingHangul();
+    field.keyDown(composing);
+    expect(field.compositionEnd('韓')).toBe('pass');
+  });
+
   it('does not send when the syllable went on', () => {
     const field = composingHangul();
     field.keyDown(composing);
-    field.keyDown(enter({ key: 'Process', keyCode: 229, isComposing: true, code: 'KeyR' } as Partial<EnterKey>));
+    field.keyDown(enter({ key: 'Process', code: 'KeyR', keyCode: 229, isComposing: true }));
     expect(field.compositionEnd('한')).toBe('pass');
   });
 
@@ -89,7 +102,7 @@ describe('Enter in a Korean composition', () => {
     const field = composingHangul();
     field.keyDown(composing);
     field.compositionEnd('한');
-    field.keyUp({ key: 'Enter', keyCode: 13 });
+    field.keyUp(enter());
     field.compositionStart();
     field.compositionUpdate('글');
     field.keyDown(composing);
@@ -104,7 +117,7 @@ describe('Enter in a Japanese or Chinese composition', () => {
     field.compositionUpdate('にほん');
     expect(field.keyDown(composing)).toBe('pass');
     expect(field.compositionEnd('日本')).toBe('pass');
-    field.keyUp({ key: 'Enter', keyCode: 13 });
+    field.keyUp(enter());
     expect(field.keyDown(enter())).toBe('send');
   });
 

@@ -14,12 +14,11 @@ export class ConversationTree {
   #branches = $derived(new Branches(this.#messages));
   path: ChatMessage[] = $derived(this.#branches.path(this.#chosen));
 
+  /** The answer of the shown branch that is being written. */
+  streaming: ChatMessage | null = $derived(this.path.findLast((message) => message.view.state === 'streaming') ?? null);
+
   constructor(id: string) {
     this.id = id;
-  }
-
-  get streaming(): ChatMessage | null {
-    return this.path.findLast((message) => message.view.state === 'streaming') ?? null;
   }
 
   get messages(): Iterable<ChatMessage> {

@@ -9,6 +9,7 @@
 
 export interface EnterKey {
   key: string;
+  code: string;
   keyCode: number;
   isComposing: boolean;
   shiftKey: boolean;
@@ -70,8 +71,8 @@ export class EnterToSend {
     return 'send';
   }
 
-  keyUp(event: Pick<EnterKey, 'key' | 'keyCode'>): void {
-    if (event.key === 'Enter' || event.keyCode === 13) this.#spent = false;
+  keyUp(event: Pick<EnterKey, 'key' | 'code' | 'keyCode'>): void {
+    if (isEnter(event)) this.#spent = false;
   }
 
   /** The browser is about to break the line although that Enter has already sent. */
@@ -80,6 +81,8 @@ export class EnterToSend {
   }
 }
 
-function isEnter(event: EnterKey): boolean {
-  return event.key === 'Enter' || event.keyCode === 13;
+function isEnter(event: Pick<EnterKey, 'key' | 'code' | 'keyCode'>): boolean {
+  if (event.key === 'Enter' || event.keyCode === 13) return true;
+  // Windows calls every key of an input method `Process`; only the code tells which it was.
+  return event.keyCode === 229 && (event.code === 'Enter' || event.code === 'NumpadEnter');
 }

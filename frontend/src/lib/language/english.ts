@@ -20,7 +20,6 @@ export const english = {
   actionsFor: (title: string) => `Actions for “${title}”`,
   deleteTitle: 'Delete this conversation?',
   deleteText: (title: string) => `“${title}” and all its branches will be gone for good.`,
-  answering: 'is being answered',
   openSidebar: 'Open the list of conversations',
   closeSidebar: 'Close the list of conversations',
   skipToComposer: 'Skip to the message field',

@@ -20,7 +20,6 @@ export const korean: Dictionary = {
   actionsFor: (title) => `‘${title}’ 대화 메뉴`,
   deleteTitle: '이 대화를 삭제할까요?',
   deleteText: (title) => `‘${title}’ 대화와 모든 갈래가 완전히 삭제됩니다.`,
-  answering: '답변 작성 중',
   openSidebar: '대화 목록 열기',
   closeSidebar: '대화 목록 닫기',
   skipToComposer: '메시지 입력란으로 건너뛰기',

@@ -46,10 +46,14 @@ function known(tag: string | null | undefined): LanguageCode | null {
 
 export const language = new Language();
 
+/** Codes of which our sentence says all there is. */
+const SELF_EXPLAINING = ['unavailable', 'offline'];
+
 /** What a refusal means for the person: what to do first, then the server's own words. */
 export function explain(error: { code: string; message: string; retry_after_s?: number | null }): string {
   const { errors, retryAfter } = language.text;
   const advice = errors[error.code] ?? errors.internal ?? '';
   const wait = error.retry_after_s ? retryAfter(Math.ceil(error.retry_after_s)) : '';
-  return [advice, wait, error.message].filter(Boolean).join(' ');
+  const words = SELF_EXPLAINING.includes(error.code) ? '' : error.message;
+  return [advice, wait, words].filter(Boolean).join(' ');
 }
