@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +10,21 @@ from pathlib import Path
 import torch
 
 from pagoda_kernels import reference
+from pagoda_kernels.native.build import BuildError, build
+from pagoda_kernels.native.library import NativeLibrary
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """Functions with the signatures and meaning of pagoda_kernels.reference."""
+    """Functions with the signatures and meaning of pagoda_kernels.reference; on CPUs the native library, if any."""
 
     name: str
     write_kv: Callable[..., None]
     copy_blocks: Callable[..., None]
     paged_attention: Callable[..., torch.Tensor]
+    native: NativeLibrary | None = None
 
 
 def torch_kernels() -> Kernels:
@@ -27,5 +33,10 @@ def torch_kernels() -> Kernels:
 
 
 def cpu_kernels(home: Path) -> Kernels:
-    """The fastest set for this CPU. ``home``: where a native build may be kept."""
-    return torch_kernels()
+    """Native kernels, built once under ``home``/build; plain torch, and a warning, where they cannot be built."""
+    try:
+        native = NativeLibrary(build(home / "build"))
+    except (BuildError, OSError) as error:
+        logger.warning("Running on plain torch, which is several times slower: %s.", error)
+        return torch_kernels()
+    return Kernels("native", native.write_kv, native.copy_blocks, native.paged_attention, native)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import torch
 
@@ -52,7 +53,7 @@ def paged_attention(
     output = query.new_empty(query.shape[0], query.shape[1], value_pool.shape[3])
     starts = batch.query_starts.tolist()
     of_length = defaultdict(list)
-    for sequence, (start, end) in enumerate(zip(starts, starts[1:], strict=False)):
+    for sequence, (start, end) in enumerate(pairwise(starts)):
         of_length[end - start].append(sequence)
     for length, sequences in of_length.items():  # decodes are one group, every chunk usually its own
         rows = torch.tensor([range(starts[s], starts[s] + length) for s in sequences], device=query.device)

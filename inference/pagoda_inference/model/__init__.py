@@ -1,1 +1,1 @@
-"""Models behind one interface: loading, running, and the tokens they speak. Cheap to import: torch comes when needed."""
+"""Models behind one interface: loading, running, and the tokens they speak. Imports no torch by itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -26,11 +26,9 @@ def check(source: str) -> tuple[Any, Any]:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ModelLoadError(f"No model could be read at {source}: {reason}") from error
     try:
-        model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+        model_class = cast(Any, MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
     except KeyError:
-        raise ModelLoadError(
-            f"Models of type {config.model_type!r} do not generate text: they cannot be served."
-        ) from None
+        raise ModelLoadError(f"Models of type {config.model_type!r} do not generate text.") from None
     if not getattr(model_class, "_supports_attention_backend", False) or getattr(config, "is_encoder_decoder", False):
         raise ModelLoadError(
             f"{model_class.__name__} is not supported: it does not attend through transformers' attention interface."

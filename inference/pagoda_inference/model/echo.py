@@ -91,9 +91,9 @@ class EchoBackend:
         if not sampler.greedy:
             seed = _hash(struct.pack("<Qd", seed, sampler.uniform(position)))
         begun = self._begun_character(chunk, position)
-        if not begun and answer_length >= _SHORTEST_ANSWER:
-            if answer_length >= _LONGEST_ANSWER or seed % 1_000_003 < 1_000_003 * _END_PROBABILITY:
-                return END
+        may_end = not begun and answer_length >= _SHORTEST_ANSWER
+        if may_end and (answer_length >= _LONGEST_ANSWER or seed % 1_000_003 < 1_000_003 * _END_PROBABILITY):
+            return END
         choices = [character for character in _ALPHABET if character.startswith(begun) and character != begun]
         return choices[seed % len(choices)][len(begun)]
 

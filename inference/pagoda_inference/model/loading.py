@@ -99,6 +99,7 @@ def _load(
     import torch
 
     from pagoda_inference.model import architecture, machine, verification
+    from pagoda_inference.model.fusion import fuse
     from pagoda_inference.model.kv_memory import KvMemory
     from pagoda_inference.model.memory_plan import activation_bytes, check_model_fits, plan_memory
     from pagoda_inference.model.transformers_backend import TransformersBackend
@@ -135,6 +136,8 @@ def _load(
         pool_gib=pool_gib,
     )
     logger.info("%s", plan)
+    fused = fuse(loaded, kernels)
+    logger.info("kernels: %s; replaced modules: %s", kernels.name, dict(fused) or "none")
     memory = KvMemory(
         layers, total_blocks=plan.total_blocks, block_size=block_size, dtype=dtype, device=device, kernels=kernels
     )

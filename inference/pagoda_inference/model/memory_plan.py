@@ -30,8 +30,8 @@ class MemoryPlan:
             return f"{size / GIB:.2f} GiB"
 
         return (
-            f"memory plan: {gib(self.weights)} weights + {gib(self.activations)} activations + {gib(self.pool)} KV pool "
-            f"({self.total_blocks} blocks) of {gib(self.available)} available"
+            f"memory plan: {gib(self.weights)} weights + {gib(self.activations)} activations + {gib(self.pool)} "
+            f"KV pool ({self.total_blocks} blocks) of {gib(self.available)} available"
         )
 
 

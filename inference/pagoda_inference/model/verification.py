@@ -16,8 +16,9 @@ from pagoda_inference.model.backend import Chunk
 from pagoda_inference.model.errors import ModelLoadError
 from pagoda_inference.model.kv_memory import LayerShape
 from pagoda_inference.model.paged_attention import NAME
+from pagoda_inference.model.probe_step import ProbeStep
 from pagoda_inference.model.transformers_backend import TransformersBackend, forward
-from pagoda_kernels import Kernels, PagedBatch
+from pagoda_kernels import Kernels
 
 _PROBE_TOKENS = 40
 _TOLERANCE = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 1e-1}
@@ -44,7 +45,7 @@ def layer_shapes(model: Any, kernels: Kernels) -> list[LayerShape]:
     Raises ModelLoadError where a layer never calls the attention function, or hides its sliding window from it.
     """
     tokens = torch.tensor(probe_tokens(_vocabulary(model)), device=model.device)
-    recorder = _Recorder(kernels)
+    recorder = ProbeStep(kernels)
     model.set_attn_implementation(NAME)
     positions = torch.arange(len(tokens), device=model.device)
     last = torch.tensor([len(tokens) - 1], device=model.device)
@@ -84,41 +85,6 @@ def verify(backend: TransformersBackend, reference: torch.Tensor) -> None:
         )
 
 
-class _Recorder:
-    """A PagedStep that attends within the probe alone and notes each layer's geometry."""
-
-    def __init__(self, kernels: Kernels) -> None:
-        self.shapes: dict[int, LayerShape] = {}
-        self._kernels = kernels
-
-    def attend(
-        self,
-        layer: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        *,
-        sliding_window: int | None,
-        **parameters: Any,
-    ) -> torch.Tensor:
-        length, kv_heads, key_size = key.shape
-        self.shapes[layer] = LayerShape(kv_heads, key_size, value.shape[2], sliding_window)
-        key_pool = key.new_zeros(1, kv_heads, key_size, length)
-        value_pool = value.new_zeros(1, kv_heads, length, value.shape[2])
-        slots = torch.arange(length, device=key.device)
-        int32 = {"dtype": torch.int32, "device": key.device}
-        batch = PagedBatch(
-            query_starts=torch.tensor([0, length], **int32),
-            context_lengths=torch.tensor([length], **int32),
-            block_tables=torch.zeros(1, 1, **int32),
-            slots=slots,
-        )
-        self._kernels.write_kv(key, value, key_pool, value_pool, slots)
-        return self._kernels.paged_attention(
-            query, key_pool, value_pool, batch, sliding_window=sliding_window, **parameters
-        )
-
-
 def _check_windows(model: Any, config: Any, shapes: Sequence[LayerShape]) -> None:
     """Windows act beyond the probe's length, so that a comparison of logits would not notice a hidden one."""
     kinds = getattr(config, "layer_types", None) or [
@@ -128,8 +94,8 @@ def _check_windows(model: Any, config: Any, shapes: Sequence[LayerShape]) -> Non
         windowed = kind == "sliding_attention" and getattr(config, "sliding_window", None) is not None
         if kind not in ("full_attention", "sliding_attention") or windowed != (shape.sliding_window is not None):
             raise ModelLoadError(
-                f"{type(model).__name__} is not supported: its layer {layer} has {kind.replace('_', ' ')} which it does "
-                "not pass to transformers' attention interface."
+                f"{type(model).__name__} is not supported: its layer {layer} has {kind.replace('_', ' ')} which it "
+                "does not pass to transformers' attention interface."
             )
 
 

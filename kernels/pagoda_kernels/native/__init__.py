@@ -1,0 +1,1 @@
+"""The C++ kernels for CPUs, compiled on the machine that runs them."""
