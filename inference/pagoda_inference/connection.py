@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 FRAME_BYTES = 1 << 20
 """About what a frame holds at most: a reader that is far behind catches up in several."""
 
+MAX_REFUSALS = 1000
+"""Refusals that may wait to be read, the only thing buffered for a caller: then no further command is taken from it."""
+
 _FORGOTTEN = Error("seq_forgotten", "events after this seq were acknowledged or dropped: take the stored text instead")
 
 
@@ -41,6 +44,7 @@ class Connection:
     def __init__(self, service: Service) -> None:
         self.wake = asyncio.Event()
         self.input_ended = False
+        self._gathered = asyncio.Event()
         self._service = service
         self._cursors: dict[int, Cursor] = {}
         self._ready: dict[int, None] = {}  # an ordered set of subscriptions with something to read
@@ -50,6 +54,12 @@ class Connection:
     def over(self) -> bool:
         """The caller will send nothing more and nothing is left to tell it."""
         return self.input_ended and not self._cursors and not self._refusals
+
+    async def room(self) -> None:
+        """Wait while the caller leaves too many refusals unread."""
+        while len(self._refusals) >= MAX_REFUSALS:
+            self._gathered.clear()
+            await self._gathered.wait()
 
     def receive(self, command: Command) -> None:
         """Carry out a command; what is wrong with it becomes a refusal in the next frame."""
@@ -88,6 +98,7 @@ class Connection:
         """Everything there is to tell, up to about FRAME_BYTES; None when there is nothing."""
         self.wake.clear()
         deliveries, self._refusals = self._refusals, []
+        self._gathered.set()
         room = FRAME_BYTES
         while self._ready and room > 0:
             number = next(iter(self._ready))

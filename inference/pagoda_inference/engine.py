@@ -140,7 +140,7 @@ class Engine:
         """All commands that wait; when there is nothing else to do, the next one."""
         if not self._scheduler.has_work:
             self._flush()
-            self._commands.get()()
+            self._carry_out(self._commands.get())
         self._drain()
 
     def _drain(self) -> None:
@@ -149,7 +149,15 @@ class Engine:
                 command = self._commands.get_nowait()
             except queue.Empty:
                 return
+            self._carry_out(command)
+
+    def _carry_out(self, command: Callable[[], None]) -> None:
+        try:
             command()
+        except Exception as error:
+            logs.failure(logger, "command_failed", error)
+            if self._debug:
+                raise
 
     def _flush(self) -> None:
         if self._outcomes:
@@ -206,7 +214,7 @@ class Engine:
             command = self._commands.get(timeout=STALLED_WAIT_S)
         except queue.Empty:
             return
-        command()
+        self._carry_out(command)
 
     # --- the model ----------------------------------------------------------------------------------------------------
 
@@ -285,14 +293,22 @@ class Engine:
         """Emit the last events of a generation that the scheduler has let go."""
         request = generation.request
         del self._live[request.account, request.id]
-        if reason not in ("stop", "error"):
-            rest = generation.held_text()
-            if rest is not None:
-                self._emit(generation, rest)
+        if reason in ("cancelled", "length"):
+            self._emit_held_text(generation)
         finished = generation.finished(reason, time.monotonic(), blocks_freed=blocks_freed, error=error)
         self._emit(generation, finished)
         self._observer.finished(finished)
         logs.generation_finished(logger, request, finished)
+
+    def _emit_held_text(self, generation: Generation) -> None:
+        try:
+            rest = generation.held_text()
+        except Exception as error:
+            request = generation.request
+            logs.failure(logger, "generation_failed", error, id=request.id, account=request.account)
+            return
+        if rest is not None:
+            self._emit(generation, rest)
 
     def _emit(self, generation: Generation, event: Event) -> None:
         self._outcomes.append((generation.log, event))

@@ -211,6 +211,7 @@ async def _read_commands(requests: AsyncIterator[bytes], connection: Connection)
     decode = decoder(Command)
     try:
         async for data in requests:
+            await connection.room()
             try:
                 connection.receive(decode(data))
             except msgspec.ValidationError as error:

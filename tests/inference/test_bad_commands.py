@@ -9,8 +9,19 @@ import grpc.aio
 import msgspec
 import pytest
 
+from pagoda_inference import connection
 from pagoda_inference.client import EngineRefused
-from pagoda_inference.protocol import Account, ChatMessage, Frame, Refused, SetAccounts, decoder, encode, method_path
+from pagoda_inference.protocol import (
+    Account,
+    Cancel,
+    ChatMessage,
+    Frame,
+    Refused,
+    SetAccounts,
+    decoder,
+    encode,
+    method_path,
+)
 from tests.inference.running_engine import Tenant, raw_stream
 
 BAD_SAMPLING = [
@@ -91,6 +102,25 @@ async def test_a_malformed_unary_message_is_an_invalid_argument(engine, acme, me
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await channel.unary_unary(method_path(method))(b"\x81\xa1x")
     assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_caller_that_does_not_read_its_refusals_is_not_listened_to_until_it_does(engine, acme, monkeypatch):
+    monkeypatch.setattr(connection, "MAX_REFUSALS", 100)
+    count = 3000
+    async with raw_stream(engine.address) as stream:
+
+        async def send() -> None:
+            for number in range(count):
+                await stream.write(encode(Cancel(f"{number}" * 500, "acme")))
+
+        sending = asyncio.create_task(send())
+        assert (await acme.answer(max_tokens=200, ignore_eos=True)).finished.reason == "length"
+        refusals: list[Refused] = []
+        while len(refusals) < count:
+            frame = decoder(Frame)(await asyncio.wait_for(stream.read(), 5))
+            refusals += [reply for delivery in frame.deliveries for reply in delivery.replies]
+        await sending
+    assert [refusal.id for refusal in refusals] == [f"{number}" * 500 for number in range(count)]
 
 
 async def test_a_subscription_number_in_use_is_refused(engine, acme):

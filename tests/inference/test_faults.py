@@ -49,6 +49,8 @@ class FragileTokenizer(EchoTokenizer):
         feed = inner.feed
         if FaultyBackend.fault == "detokenizer":
             inner.feed = lambda token: feed(token) if token < 0x80 else 1 / 0
+        if FaultyBackend.fault == "flush":
+            inner.flush = lambda: 1 / 0
         return inner
 
 
@@ -104,6 +106,16 @@ async def test_a_text_that_cannot_be_decoded_fails_alone(faulty):
     assert {answer.finished.reason for answer in answers} == {"error"}
     answer = await acme.answer(max_tokens=1)
     assert answer.finished.usage.output_tokens == 1
+
+
+@pytest.mark.parametrize("faulty", ["flush"], indirect=True)
+async def test_a_generation_whose_held_text_cannot_be_decoded_can_still_be_cancelled(faulty):
+    _, acme, rival = faulty
+    running = acme.start(max_tokens=1500, ignore_eos=True)
+    await read(running, 5)
+    await acme.client.cancel(running.id, "acme")
+    assert (await read(running)).finished.reason == "cancelled"
+    assert (await rival.answer(max_tokens=3)).finished.reason == "error"
 
 
 @pytest.mark.parametrize("faulty", ["none"], indirect=True)
