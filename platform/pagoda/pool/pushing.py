@@ -15,7 +15,7 @@ from pagoda.pool import capacity
 from pagoda.pool.accounts import build_accounts
 from pagoda.pool.models import QuotaVersion
 from pagoda_inference.client import EngineClient, EngineRefused, EngineUnavailable
-from pagoda_inference.protocol import AccountsSet, ModelInfo, PoolReport, SetAccounts
+from pagoda_inference.protocol import ModelInfo, PoolReport, SetAccounts
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,12 @@ def _push_to(address: str) -> Pushed:
         with connections.sync_client(address, TIMEOUT_S) as client:
             info = client.models()
             capacity.remember(address, info)
-            answer = client.set_accounts(build_accounts(info))
-            if _engine_is_ahead(answer, info):
+            accounts = build_accounts(info)
+            answer = client.set_accounts(accounts)
+            if not answer.applied and answer.error is None and not _in_force(accounts, client.watch_once()):
+                # The engine has this number or a later one from another database, such as one before a restore.
+                logger.warning("engine %s is ahead of the database: quota version raised", address)
+                QuotaVersion.raise_above(answer.version)
                 answer = client.set_accounts(build_accounts(info))
     except EngineUnavailable:
         return Pushed(address, "unreachable", unreachable=True)
@@ -64,13 +68,14 @@ def _push_to(address: str) -> Pushed:
     return Pushed(address, answer.error.message if answer.error else "")
 
 
-def _engine_is_ahead(answer: AccountsSet, info: ModelInfo) -> bool:
-    """Whether the engine knows a later version than the database, which was restored or replaced; then pass it."""
-    if answer.error is not None or answer.version <= QuotaVersion.current():
-        return False
-    logger.warning("engine %s is ahead of the database: quota version raised", info.instance)
-    QuotaVersion.raise_above(answer.version)
-    return True
+def _in_force(accounts: SetAccounts, report: PoolReport) -> bool:
+    """Whether the engine works with these very numbers: somebody else brought them."""
+    wanted = {
+        account.id: (account.reservation, report.total if account.limit is None else account.limit, account.weight)
+        for account in accounts.accounts
+    }
+    actual = {account.id: (account.reservation, account.limit, account.weight) for account in report.accounts}
+    return report.accounts_version == accounts.version and actual == wanted
 
 
 def accounts_at_connection(address: str, info: ModelInfo) -> SetAccounts:

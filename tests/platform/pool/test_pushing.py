@@ -2,6 +2,7 @@
 
 import pytest
 from django.db import transaction
+from django.db.models import F
 
 from pagoda.pool import pushing
 from pagoda.pool.models import EnginePool, QuotaVersion
@@ -48,6 +49,13 @@ def test_an_engine_that_is_ahead_of_the_database_is_passed(in_engine, acme):
     acme.tenant.quota.save()
     assert in_engine()[str(acme.tenant.id)].reservation == 7
     assert QuotaVersion.current() > 5
+
+
+def test_a_number_that_the_engine_knows_from_another_database_is_passed(in_engine, acme):
+    QuotaVersion.objects.update(version=F("version") - 1)
+    acme.tenant.quota.reservation = 8
+    acme.tenant.quota.save()
+    assert in_engine()[str(acme.tenant.id)].reservation == 8
 
 
 def test_an_unreachable_engine_stops_nobody(engine, in_engine, acme, settings):

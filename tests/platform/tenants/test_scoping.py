@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import models
+from django.db import connections, models
 
 from pagoda.tenants.models import ApiKey, Invitation, Membership, Role
 from pagoda.tenants.scoping import CrossTenantAccess, TenantOwned, TenantScopeRequired, current_tenant_id, tenant_scope
@@ -172,6 +172,7 @@ async def test_async_queries_are_scoped(acme, rival):
     with tenant_scope(rival.tenant.id):
         assert {row.user_id async for row in Membership.objects.all()} == {rival.admin.id, rival.member.id}
         assert await Membership.objects.filter(user=acme.member).aexists() is False
+    await sync_to_async(connections.close_all)()
 
 
 def test_every_tenant_owned_model_is_scoped_by_default():
