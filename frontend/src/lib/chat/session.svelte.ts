@@ -89,6 +89,7 @@ export class ChatSession {
   // What the person does -------------------------------------------------------------------------------------------
 
   go(conversationId: string | null): void {
+    this.notice = null;
     this.route.go(conversationId);
     this.#show(conversationId);
   }
@@ -296,7 +297,8 @@ export class ChatSession {
       tree.status = 'ready';
     } catch (error) {
       if (!(error instanceof RequestRefused)) return;
-      if (error.reason.code === 'not_found') {
+      // An address that somebody typed need not even have the form of an id.
+      if (error.reason.code === 'not_found' || error.reason.field === 'conversation_id') {
         this.#trees.delete(tree.id);
         tree.status = 'missing';
       } else this.notice = error.reason;
