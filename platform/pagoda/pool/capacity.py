@@ -38,7 +38,7 @@ class Capacity:
         return _("%(blocks)s blocks = %(tokens)s tokens = %(mib)s MiB") % {
             "blocks": f"{blocks:,}",
             "tokens": f"{self.tokens(blocks):,}",
-            "mib": f"{self.mib(blocks):,.1f}",
+            "mib": f"{mib:,.1f}" if (mib := self.mib(blocks)) >= 1 else f"{mib:.2g}",
         }
 
 

@@ -27,6 +27,12 @@ TEXTS = (
     gettext_noop("not reachable"),
     gettext_noop("updated"),
     gettext_noop("no answer from the server"),
+    gettext_noop("own lru"),
+    gettext_noop("reclaimed"),
+    gettext_noop("over share"),
+    gettext_noop("limit lowered"),
+    gettext_noop("recompute"),
+    gettext_noop("swap"),
 )
 """What the page's script writes, translated."""
 

@@ -55,12 +55,18 @@ function tile(label, blocks, engine) {
   return box;
 }
 
+/** "own_lru" in the reader's language. */
+function cause(name) {
+  const words = name.replaceAll("_", " ");
+  return texts[words] ?? words;
+}
+
 function causes(counts, detail = {}) {
   const cell = element("td", "number");
   const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
   cell.append(element("b", "", integer.format(total)));
   const named = Object.entries(counts).filter(([, count]) => count);
-  if (named.length) cell.append(element("small", "", named.map(([name, count]) => `${name.replaceAll("_", " ")} ${integer.format(count)}`).join(", ")));
+  if (named.length) cell.append(element("small", "", named.map(([name, count]) => `${cause(name)} ${integer.format(count)}`).join(", ")));
   const whom = Object.entries(detail).filter(([, count]) => count);
   if (whom.length) cell.append(element("small", "", `← ${whom.map(([name, count]) => `${name} ${integer.format(count)}`).join(", ")}`));
   return cell;
