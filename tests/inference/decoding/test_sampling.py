@@ -1,0 +1,81 @@
+"""A token is chosen from its own logits, parameters and position; nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from pagoda_inference.decoding.sampling import Sampler, sample
+
+
+def test_greedy_takes_the_greatest_logit_of_each_row() -> None:
+    logits = torch.tensor([[0.0, 3.0, 1.0], [5.0, -1.0, 2.0]])
+    assert sample(logits, [Sampler(), Sampler()], [4, 9]) == [1, 0]
+
+
+def test_a_token_does_not_depend_on_the_rows_beside_it() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(6, 1000)
+    samplers = [Sampler(0.3 + index, 0.9, seed=index) for index in range(6)]
+    together = sample(logits, samplers, list(range(6)))
+    alone = [sample(logits[i : i + 1], [samplers[i]], [i])[0] for i in range(6)]
+    assert together == alone
+
+
+def test_the_same_seed_and_position_give_the_same_token_and_other_positions_other_numbers() -> None:
+    sampler = Sampler(1.0, 1.0, seed=7)
+    assert sampler.uniform(3) == Sampler(0.5, 0.1, seed=7).uniform(3)
+    numbers = [sampler.uniform(position) for position in range(2000)]
+    assert len(set(numbers)) == 2000
+    assert 0.48 < sum(numbers) / 2000 < 0.52
+
+
+def test_a_rivals_seed_gives_another_stream() -> None:
+    assert Sampler(seed=1).uniform(0) != Sampler(seed=2).uniform(0)
+    assert Sampler.create(1.0).seed != Sampler.create(1.0).seed
+
+
+def test_samples_follow_the_probabilities() -> None:
+    probabilities = torch.tensor([0.5, 0.3, 0.2])
+    counts = Counter(
+        sample(probabilities.log()[None], [Sampler(1.0, seed=5)], [position])[0] for position in range(4000)
+    )
+    for token, probability in enumerate(probabilities.tolist()):
+        assert abs(counts[token] / 4000 - probability) < 0.03
+
+
+def test_top_p_never_leaves_the_smallest_set_that_reaches_it() -> None:
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05]]).log()
+    chosen = {sample(logits, [Sampler(1.0, 0.7, seed=3)], [position])[0] for position in range(500)}
+    assert chosen == {0, 1}
+
+
+def test_top_p_of_a_flat_distribution_looks_beyond_the_first_candidates() -> None:
+    logits = torch.zeros(1, 5000)
+    chosen = {sample(logits, [Sampler(1.0, 0.9, seed=3)], [position])[0] for position in range(800)}
+    assert len(chosen) > 600
+
+
+def test_a_tiny_temperature_is_greedy_and_does_not_overflow() -> None:
+    logits = torch.tensor([[1.0, 2.0, 1.5]])
+    assert sample(logits, [Sampler(1e-9, 1.0, seed=1)], [0]) == [1]
+
+
+def test_masked_tokens_are_never_chosen() -> None:
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0]])
+    chosen = {sample(logits, [Sampler(5.0, 1.0, seed=2)], [position])[0] for position in range(200)}
+    assert chosen == {1, 3}
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_not_numbers_fail_their_row_alone(bad: float) -> None:
+    logits = torch.tensor([[0.0, 1.0], [bad, 0.0], [2.0, 1.0]])
+    assert sample(logits, [Sampler(), Sampler(1.0), Sampler()], [0, 0, 0]) == [1, None, 0]
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(-1, 1), (float("nan"), 1), (1, 0), (1, 1.1)])
+def test_parameters_out_of_range_are_refused(temperature: float, top_p: float) -> None:
+    with pytest.raises(ValueError):
+        Sampler(temperature, top_p)
