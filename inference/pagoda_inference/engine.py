@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,10 +19,10 @@ from pagoda_inference.generation import Generation
 from pagoda_inference.generation_log import GenerationLog, Key
 from pagoda_inference.kv import invariants
 from pagoda_inference.kv.accounts import AccountsRefused
-from pagoda_inference.model.backend import Backend, Chunk, ChunkError
+from pagoda_inference.model.backend import Backend, ChunkError
 from pagoda_inference.protocol import AccountsSet, Error, Event, Finished, FinishReason, PoolReport, SetAccounts
 from pagoda_inference.scheduling.scheduler import RequestRefused, Scheduler
-from pagoda_inference.scheduling.step import ScheduledChunk, Step
+from pagoda_inference.step_runner import StepRunner
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -65,6 +65,7 @@ class Engine:
         self.instance = instance
         self.steps = 0
         self._backend = backend
+        self._runner = StepRunner(backend)
         self._scheduler = scheduler
         self._deliver = deliver
         self._observer = observer or Observer()
@@ -189,7 +190,7 @@ class Engine:
                 self._flush()
                 self._wait_for_command()
             return
-        results = self._compute(step)
+        results = self._runner.run(step)
         now = time.monotonic()
         for sequence, result in self._scheduler.complete(step, results, now):
             request = sequence.request
@@ -215,36 +216,6 @@ class Engine:
         except queue.Empty:
             return
         self._carry_out(command)
-
-    # --- the model ----------------------------------------------------------------------------------------------------
-
-    def _compute(self, step: Step) -> list[int | ChunkError | None]:
-        """Run a step's chunks together; if that fails, each alone, so that only the guilty one fails."""
-        chunks = [_chunk(scheduled) for scheduled in step.chunks]
-        try:
-            if step.copies:
-                self._backend.copy_blocks(step.copies)
-            results = self._backend.run(chunks)
-            if len(results) != len(chunks):
-                raise RuntimeError(f"the model answered {len(results)} of {len(chunks)} chunks")
-            return results
-        except Exception as error:
-            logs.failure(logger, "step_failed", error, chunks=len(chunks))
-        return [self._compute_alone(chunk, step.copies) for chunk in chunks]
-
-    def _compute_alone(self, chunk: Chunk, copies: Sequence[tuple[int, int]]) -> int | ChunkError | None:
-        """A chunk writes only its own positions, so that doing it again, with its copies, is harmless."""
-        try:
-            own = set(chunk.block_table)
-            pairs = [pair for pair in copies if pair[1] in own]
-            if pairs:
-                self._backend.copy_blocks(pairs)
-            [result] = self._backend.run([chunk])
-            return result
-        except Exception as error:
-            failure = ChunkError(type(error).__name__)
-            failure.__cause__ = error
-            return failure
 
     # --- one generation -----------------------------------------------------------------------------------------------
 
@@ -348,14 +319,3 @@ class Engine:
         self._stopping = True
         for generation in list(self._live.values()):
             self._abort(generation, "error", error=_STOPPING)
-
-
-def _chunk(scheduled: ScheduledChunk) -> Chunk:
-    sequence = scheduled.sequence
-    assert sequence.table is not None
-    return Chunk(
-        token_ids=sequence.tokens[scheduled.start : scheduled.start + scheduled.count],
-        start=scheduled.start,
-        block_table=sequence.table.blocks,
-        sampler=sequence.sampler if scheduled.sampled else None,
-    )
