@@ -48,4 +48,7 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):
         del response["content-type"]
         for name, value in streamed.items():
             response[name] = value
+        if body:
+            # A file that was written again since the start has another length than was noted then.
+            response["content-length"] = str(len(body))
         return response
