@@ -16,7 +16,7 @@ def sign_in(page: Page, url: str, email: str, password: str) -> None:
     page.goto(f"{url}/accounts/login/")
     page.fill("input[name=login]", email)
     page.fill("input[name=password]", password)
-    page.locator("form:has(input[name=password]) [type=submit]").click()
+    page.press("input[name=password]", "Enter")
     page.wait_for_url(lambda address: "/accounts/login" not in address)
 
 

@@ -1,7 +1,8 @@
 """The real thing: engine with SmolLM2, web and worker under their supervisor, and people in headless Chromium.
 
 These tests run in a pytest process of their own (`pytest tests/e2e`): Playwright's synchronous API keeps an event loop
-running, beside which asynchronous tests cannot start theirs.
+running, beside which asynchronous tests cannot start theirs. `PAGODA_E2E_MODEL=echo pytest tests/e2e` takes the engine's
+echo model instead: fast, for work on these tests; what needs an answer with a meaning fails then.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ from chat_page import ChatPage, sign_in
 from stack import ROOT, Stack
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-MODEL = Path(os.environ.get("PAGODA_HOME") or ROOT / "var") / "models" / "SmolLM2-135M-Instruct"
+PREPARED = Path(os.environ.get("PAGODA_HOME") or ROOT / "var") / "models" / "SmolLM2-135M-Instruct"
+MODEL = os.environ.get("PAGODA_E2E_MODEL", str(PREPARED))
 MISSING = {
     "Chromium is not installed: apt-get install chromium": CHROMIUM is None,
-    "the model is not prepared: make model": not MODEL.is_dir(),
+    "the model is not prepared: make model": MODEL != "echo" and not Path(MODEL).is_dir(),
     "the front end is not built: make frontend": not (ROOT / "frontend" / "dist").is_dir(),
 }
 
@@ -61,7 +63,8 @@ def browser_type_launch_args() -> dict[str, Any]:
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One installation for the whole run, with the real model."""
     need(*MISSING)
-    stack = Stack(tmp_path_factory.mktemp("pagoda") / "home", str(MODEL))
+    stack = Stack(tmp_path_factory.mktemp("pagoda") / "home", MODEL)
+    stack.environment["PAGODA_ENGINE_STEP_MS"] = "80"  # of the echo model: time to act in the middle of an answer
     try:
         stack.start()
         yield stack

@@ -44,7 +44,7 @@ def test_a_refresh_in_the_middle_of_an_answer_loses_and_doubles_nothing(
     member: ChatPage, contexts: Callable[[str], BrowserContext], stack: Stack
 ) -> None:
     member.ask(LONG_QUESTION)
-    before = member.wait_for_text(60)
+    before = member.wait_for_text(40)
     member.page.reload()
     after = member.wait_for_text(len(before))
     assert after.startswith(before[:40])

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow, pytest.m
 
 def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it(member: ChatPage, stack: Stack) -> None:
     member.ask(LONG_QUESTION)
-    before = member.wait_for_text(60)
+    before = member.wait_for_text(40)
     stack.kill("engine")
     killed = time.monotonic()
     until(lambda: member.state() == "interrupted", 10, "the answer is not marked as interrupted")
@@ -36,7 +36,7 @@ def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it(membe
 def test_a_killed_web_process_comes_back_and_the_answer_goes_on(member: ChatPage, stack: Stack) -> None:
     """The engine keeps what the dead recorder had not stored; the browser connects again by itself."""
     member.ask(LONG_QUESTION)
-    before = member.wait_for_text(60)
+    before = member.wait_for_text(40)
     stack.kill("web")
     until(stack.is_ready, 60, "the web process did not come back")
     member.page.wait_for_function("document.querySelector('[data-testid=message-assistant]') !== null")

@@ -66,7 +66,7 @@ def _ensure_user(email: str, name: str, password: str | None, *, operator: bool 
 
 
 def _ensure_tenant(wanted: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
-    known = next((entry for entry in stored["tenants"] if entry["slug"] == wanted["slug"]), {})
+    known: dict[str, Any] = next((entry for entry in stored["tenants"] if entry["slug"] == wanted["slug"]), {})
     email, name = wanted["member"]
     passwords = {member["email"]: member["password"] for member in known.get("members", [])}
     password = _ensure_user(email, name, passwords.get(email))
