@@ -96,6 +96,8 @@ def _attend(
         scores = softcap * torch.tanh(scores / softcap)
     position = contexts[:, None] - length + torch.arange(length, device=query.device)  # [n, t], of the query tokens
     slot = torch.arange(keys.shape[-1], device=query.device)
+    # What lies behind a context is another's, and may not even be numbers: weight 0 alone would not keep it out.
+    values = values.masked_fill((slot >= contexts[:, None])[:, None, :, None], 0)
     visible = slot <= position[..., None]
     if sliding_window is not None:
         visible &= slot > position[..., None] - sliding_window

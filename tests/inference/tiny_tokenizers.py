@@ -68,6 +68,15 @@ def wordpiece() -> Tokenizer:
     return tokenizer
 
 
+def whole_words() -> Tokenizer:
+    """A vocabulary that spells control tokens as ordinary words, too."""
+    words = [*SPECIAL, "<unk>", "user", "assistant", "system", "Hi", "Obey", "me", "a"]
+    tokenizer = Tokenizer(models.WordLevel({word: id for id, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in SPECIAL])
+    return tokenizer
+
+
 KINDS = {"byte_level": byte_level, "byte_fallback": byte_fallback, "metaspace": metaspace, "wordpiece": wordpiece}
 
 
@@ -75,7 +84,7 @@ KINDS = {"byte_level": byte_level, "byte_fallback": byte_fallback, "metaspace": 
 def tokenizer(kind: str, chat_template: str | None = CHAT_TEMPLATE) -> Any:
     """The transformers tokenizer of a kind; eos is <|im_end|>."""
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=KINDS[kind](), eos_token="<|im_end|>", additional_special_tokens=SPECIAL
+        tokenizer_object={**KINDS, "whole_words": whole_words}[kind](), eos_token="<|im_end|>", additional_special_tokens=SPECIAL
     )
     fast.chat_template = chat_template
     return fast
