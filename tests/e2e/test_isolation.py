@@ -47,19 +47,26 @@ class App:
 
 
 @contextmanager
-def app(demo: dict[str, Any], tenant: int) -> Iterator[App]:
-    with connect(demo["ws_url"]) as socket:
-        connected = App(socket)
-        connected.send(type="hello", version=1, api_key=demo["tenants"][tenant]["api_keys"][0]["key"])
-        assert connected.wait_for("welcome")["tenant"]["slug"] == demo["tenants"][tenant]["slug"]
-        yield connected
+def app_of_new_tenant(stack: Stack, ws_url: str, slug: str) -> Iterator[App]:
+    """Of a tenant that never asked anything: nothing is cached for it."""
+    create = f"from pagoda.tenants.models import Tenant; Tenant.objects.create(slug={slug!r}, name={slug!r})"
+    stack.manage("shell", "-c", create)
+    key = json.loads(stack.manage("key_create", "--tenant", slug, "--json"))["key"]
+    with connect(ws_url) as socket:
+        app = App(socket)
+        app.send(type="hello", version=1, api_key=key)
+        assert app.wait_for("welcome")["tenant"]["slug"] == slug
+        yield app
 
 
 def test_only_the_same_tenant_finds_the_prompt_cached(stack: Stack, demo: dict[str, Any]) -> None:
-    with app(demo, 0) as acme, app(demo, 1) as globex:
-        first = acme.ask(PROMPT)
-        rival = globex.ask(PROMPT)
-        again = acme.ask(PROMPT)
+    with (
+        app_of_new_tenant(stack, demo["ws_url"], "initech") as initech,
+        app_of_new_tenant(stack, demo["ws_url"], "hooli") as hooli,
+    ):
+        first = initech.ask(PROMPT)
+        rival = hooli.ask(PROMPT)
+        again = initech.ask(PROMPT)
     assert first["prompt_tokens"] == rival["prompt_tokens"] == again["prompt_tokens"] > 100
     assert first["cached_tokens"] == 0
     assert rival["cached_tokens"] == 0
