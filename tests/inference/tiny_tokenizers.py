@@ -62,9 +62,7 @@ def wordpiece() -> Tokenizer:
     tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.train_from_iterator(
-        CORPUS, trainers.WordPieceTrainer(vocab_size=500, special_tokens=[*SPECIAL, "<unk>"])
-    )
+    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=500, special_tokens=[*SPECIAL, "<unk>"]))
     return tokenizer
 
 
@@ -84,7 +82,9 @@ KINDS = {"byte_level": byte_level, "byte_fallback": byte_fallback, "metaspace": 
 def tokenizer(kind: str, chat_template: str | None = CHAT_TEMPLATE) -> Any:
     """The transformers tokenizer of a kind; eos is <|im_end|>."""
     fast = PreTrainedTokenizerFast(
-        tokenizer_object={**KINDS, "whole_words": whole_words}[kind](), eos_token="<|im_end|>", additional_special_tokens=SPECIAL
+        tokenizer_object={**KINDS, "whole_words": whole_words}[kind](),
+        eos_token="<|im_end|>",
+        additional_special_tokens=SPECIAL,
     )
     fast.chat_template = chat_template
     return fast

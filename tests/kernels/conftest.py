@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from pagoda_kernels import cpu_kernels
 from pagoda_kernels.native.library import NativeLibrary
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
 from pagoda_kernels import cpu_kernels
 from pagoda_kernels.native import build as native_build
 
@@ -30,9 +31,7 @@ def test_concurrent_builds_compile_once(tmp_path: Path, compilations: list[Path]
     assert len(compilations) == len(libraries) == 1
 
 
-def test_another_cpu_builds_anew(
-    tmp_path: Path, compilations: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_cpu_builds_anew(tmp_path: Path, compilations: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     first = native_build.build(tmp_path)
     monkeypatch.setattr(native_build, "_cpu", lambda: "model name: another")
     assert native_build.build(tmp_path) != first

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pagoda_kernels.native.library import NativeLibrary
 from torch.nn import functional
+
+from pagoda_kernels.native.library import NativeLibrary
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 8e-3}
 

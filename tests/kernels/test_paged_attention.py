@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+
 from pagoda_kernels import Kernels, PagedBatch, cpu_kernels, reference, torch_kernels
 from pagoda_kernels.native.library import NativeLibrary
-
 from tests.kernels.paged_case import PagedCase
 
 MIXED = [(1, 1), (1, 50), (17, 17), (5, 40), (64, 70), (1, 16)]

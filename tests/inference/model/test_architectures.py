@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from pagoda_kernels import Kernels, cpu_kernels, torch_kernels
 
 from pagoda_inference.decoding.sampling import Sampler
 from pagoda_inference.model import fusion, verification
@@ -18,6 +17,7 @@ from pagoda_inference.model.backend import Chunk
 from pagoda_inference.model.errors import ModelLoadError
 from pagoda_inference.model.kv_memory import KvMemory, KvStep
 from pagoda_inference.model.transformers_backend import TransformersBackend
+from pagoda_kernels import Kernels, cpu_kernels, torch_kernels
 from tests.inference.tiny_models import CONFIGS, VOCABULARY, tiny_model
 
 PROMPTS = [[(seed * 31 + 7 * index * index) % VOCABULARY for index in range(n)] for seed, n in enumerate((45, 3, 30))]
@@ -35,9 +35,7 @@ def backend_of(model: Any, kernels: Kernels, fuse: bool = True) -> TransformersB
     layers = verification.layer_shapes(model, kernels)
     if fuse:
         fusion.fuse(model, kernels)
-    memory = KvMemory(
-        layers, total_blocks=80, block_size=4, dtype=torch.float32, device=CPU, kernels=kernels
-    )
+    memory = KvMemory(layers, total_blocks=80, block_size=4, dtype=torch.float32, device=CPU, kernels=kernels)
     return TransformersBackend(model, memory, context_length=256)
 
 

@@ -18,7 +18,9 @@ RIVAL = TOKENIZER.encode_chat([ChatMessage("user", "A rival asks something else.
 GREEDY = Sampler()
 
 
-def answer(backend: EchoBackend, table: list[int], prompt: list[int], chunk: int, sampler: Sampler = GREEDY) -> list[int]:
+def answer(
+    backend: EchoBackend, table: list[int], prompt: list[int], chunk: int, sampler: Sampler = GREEDY
+) -> list[int]:
     start, output = 0, []
     while start < len(prompt):
         part = prompt[start : start + chunk]
