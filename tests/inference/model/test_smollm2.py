@@ -66,8 +66,8 @@ def decode_together(backend: Backend, prompts: list[list[int]], chunk: int) -> l
                 ends = computed[index] + len(part) == len(known[index])
                 chunks.append(Chunk(part, computed[index], tables[index], Sampler() if ends else None))
                 owners.append(index)
-        for index, part, token in zip(owners, chunks, backend.run(chunks), strict=True):
-            computed[index] += len(part.token_ids)
+        for index, computing, token in zip(owners, chunks, backend.run(chunks), strict=True):
+            computed[index] += len(computing.token_ids)
             if token is not None:
                 assert isinstance(token, int)
                 known[index].append(token)
