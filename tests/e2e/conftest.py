@@ -1,8 +1,8 @@
 """The real thing: engine with SmolLM2, web and worker under their supervisor, and people in headless Chromium.
 
 These tests run in a pytest process of their own (`pytest tests/e2e`): Playwright's synchronous API keeps an event loop
-running, beside which asynchronous tests cannot start theirs. `PAGODA_E2E_MODEL=echo pytest tests/e2e` takes the engine's
-echo model instead: fast, for work on these tests; what needs an answer with a meaning fails then.
+running, beside which asynchronous tests cannot start theirs. `PAGODA_E2E_MODEL=echo pytest tests/e2e` takes the
+engine's echo model instead: fast, for work on these tests; what needs an answer with a meaning fails then.
 """
 
 from __future__ import annotations
