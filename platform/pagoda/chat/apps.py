@@ -8,8 +8,9 @@ class ChatConfig(AppConfig):
     verbose_name = _("Chat")
 
     def ready(self) -> None:
-        from pagoda.chat import access_watch, settlement  # noqa: F401  (settlement listens to a signal)
+        from pagoda.chat import access_watch, hints, settlement  # noqa: F401  (settlement listens to a signal)
         from pagoda.engines import lifespan
 
-        lifespan.on_startup(access_watch.start)
-        lifespan.on_shutdown(access_watch.stop)
+        for part in (hints, access_watch):
+            lifespan.on_startup(part.start)
+            lifespan.on_shutdown(part.stop)

@@ -11,7 +11,7 @@ from channels.db import database_sync_to_async
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 
-from pagoda.chat import access_watch, identity, requests
+from pagoda.chat import access_watch, hints, identity, requests
 from pagoda.chat.handlers import Handlers
 from pagoda.chat.identity import Identity, Rejected
 from pagoda.chat.objects import tenant_as_json
@@ -168,7 +168,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
 
     async def _join(self, found: Identity) -> None:
         try:
-            await self.channel_layer.group_add(found.group, self.channel_name)
+            async with asyncio.timeout(hints.WITHIN_S):
+                await self.channel_layer.group_add(found.group, self.channel_name)
         except Exception:
             logger.warning("a socket gets no hints: the channel layer is away", exc_info=True)
 
@@ -218,7 +219,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
         found, self.identity = self.identity, None
         if found is not None:
             try:
-                await self.channel_layer.group_discard(found.group, self.channel_name)
+                async with asyncio.timeout(hints.WITHIN_S):
+                    await self.channel_layer.group_discard(found.group, self.channel_name)
             except Exception:
                 logger.debug("a socket could not leave its group")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from channels.db import database_sync_to_async
@@ -23,6 +24,17 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 _UNAVAILABLE = "No engine can be reached now: try again."
+
+
+_unbroken: set[asyncio.Task[Any]] = set()
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work``, and let it finish when the socket goes away meanwhile: rows that are written get a recorder."""
+    task = asyncio.create_task(work)
+    _unbroken.add(task)
+    task.add_done_callback(_unbroken.discard)
+    return await asyncio.shield(task)
 
 
 class Handlers:
@@ -102,10 +114,8 @@ class Handlers:
     async def _submit(self, request: requests.Submit, echo: Json) -> None:
         self._streams.check_room()
         prepared = await self._query(submissions.prepare, request)
-        submitted = prepared if isinstance(prepared, Submitted) else await self._begin(prepared)
+        submitted = prepared if isinstance(prepared, Submitted) else await _to_the_end(self._begin(prepared))
         generation = submitted.generation
-        if not submitted.repeated:
-            recorder.current().start(generation)
         await self._send(
             {
                 "type": "message.created",
@@ -125,13 +135,17 @@ class Handlers:
             await hints.send(self._identity.group, changed, self._channel)
 
     async def _begin(self, plan: Plan) -> Submitted:
-        """Cut the context, and write the rows. Without an engine nothing is written."""
+        """Cut the context, write the rows, and have the answer recorded. Without an engine nothing is written."""
         address = connections.engine_for(str(plan.conversation_id))
         model = connections.model_of(address)
         if model is None or connections.default_model() is None:
             raise RequestRefused("unavailable", _UNAVAILABLE, retry_after_s=1.0)
         messages = await self._fit(plan, address, model)
-        return await self._query(submissions.commit, plan, messages, model=model.id, owner=recorder.current().owner)
+        recording = recorder.current()
+        submitted = await self._query(submissions.commit, plan, messages, model=model.id, owner=recording.owner)
+        if not submitted.repeated:
+            recording.start(submitted.generation)
+        return submitted
 
     async def _fit(self, plan: Plan, address: str, model: ModelInfo) -> tuple[ChatMessage, ...]:
         wanted = plan.request.sampling.max_tokens

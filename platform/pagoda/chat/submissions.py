@@ -92,8 +92,8 @@ def prepare(identity: Identity, request: Submit) -> Plan | Submitted:
     ended_by_length = message.generation is not None and message.generation.finish_reason == "length"
     if message.state not in CONTINUABLE and not ended_by_length:
         raise RequestRefused("conflict", "This answer is complete: there is nothing to continue.", "message_id")
-    if message.content:
-        turns += (ChatMessage("assistant", message.content),)
+    if written := _whole_characters(message):
+        turns += (ChatMessage("assistant", written),)
     return Plan(request, message.conversation_id, message.parent, message, turns)
 
 
@@ -153,7 +153,7 @@ def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], mode
         api_key=identity.api_key,
         lineage=str(conversation.pk),
         model=model,
-        continue_final=plan.continued is not None and bool(plan.continued.content),
+        continue_final=plan.continued is not None and bool(_whole_characters(plan.continued)),
     )
     question: Message | None = None
     if isinstance(plan.request, CreateMessage):
@@ -192,10 +192,18 @@ def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], mode
 def _continue(message: Message, generation: Generation) -> Message:
     """Hand the message to its next generation; of two that try at once, one does."""
     untouched = Message.objects.filter(pk=message.pk, generation_id=message.generation_id, state=message.state)
-    if not untouched.update(state=Message.State.STREAMING, generation=generation, offset=len(message.content)):
-        raise RequestRefused("conflict", "This answer is being continued already.", "message_id")
+    message.content = _whole_characters(message)
     message.state, message.offset, message.generation = Message.State.STREAMING, len(message.content), generation
+    if not untouched.update(
+        state=message.state, generation=message.generation, content=message.content, offset=message.offset
+    ):
+        raise RequestRefused("conflict", "This answer is being continued already.", "message_id")
     return message
+
+
+def _whole_characters(message: Message) -> str:
+    """What was written, without the replacement character that stands for half of one, where the answer was cut."""
+    return message.content.rstrip("\ufffd")
 
 
 def _sampling(request: Submit) -> Sampling:

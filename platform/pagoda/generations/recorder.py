@@ -40,6 +40,7 @@ class Recorder:
         self._loops: list[asyncio.Task[None]] = []
         self._begun: set[uuid.UUID] = set()
         self._something_begun = asyncio.Event()
+        self._closing = asyncio.Event()
 
     def __contains__(self, generation_id: uuid.UUID) -> bool:
         return generation_id in self._recordings
@@ -50,7 +51,11 @@ class Recorder:
 
     async def close(self) -> None:
         """Stop recording: store what was received and give the leases up, so that another process goes on at once."""
-        await _end(self._loops)
+        self._closing.set()
+        self._something_begun.set()
+        if self._loops:
+            # Not cancelled: a claim whose answer nobody waits for would leave its generations without a recorder.
+            await asyncio.wait(self._loops)
         unfinished = [recording for recording in self._recordings.values() if not recording.settling]
         settling = [self._tasks[recording.id] for recording in self._recordings.values() if recording.settling]
         await _end([self._tasks[recording.id] for recording in unfinished])
@@ -124,7 +129,7 @@ class Recorder:
     async def _keep(self) -> None:
         """Store every recording every SNAPSHOT_S, and one that has just begun at once."""
         next_round = time.monotonic() + SNAPSHOT_S
-        while True:
+        while not self._closing.is_set():
             await _wait(self._something_begun, max(0.0, next_round - time.monotonic()))
             self._something_begun.clear()
             begun, self._begun = self._begun, set()
@@ -160,7 +165,7 @@ class Recorder:
             task.cancel()
 
     async def _sweep(self) -> None:
-        while True:
+        while not self._closing.is_set():
             try:
                 for generation in await database_sync_to_async(lease.claim_abandoned)(self.owner):
                     if generation.pk not in self._recordings:
@@ -168,7 +173,7 @@ class Recorder:
                     self.start(generation)
             except DatabaseError:
                 logger.exception("the sweep failed")
-            await asyncio.sleep(SWEEP_S)
+            await _wait(self._closing, SWEEP_S)
 
 
 async def _wait(event: asyncio.Event, within_s: float) -> None:

@@ -73,9 +73,7 @@ async def test_a_new_name_is_answered_and_told_to_the_members_other_tabs(
         assert await other.is_silent()
 
 
-async def test_a_deleted_conversation_is_gone_for_every_tab(
-    socket: Socket, open_socket: OpenSocket, acme: Any
-) -> None:
+async def test_a_deleted_conversation_is_gone_for_every_tab(socket: Socket, open_socket: OpenSocket, acme: Any) -> None:
     tab = await open_socket(acme.member)
     first, second = await make(acme, 2)
     await socket.request("conversation.delete", "conversation.deleted", conversation_id=first)
@@ -86,9 +84,7 @@ async def test_a_deleted_conversation_is_gone_for_every_tab(
         assert (await tab.refusal(kind, conversation_id=first))["code"] == "not_found"
 
 
-async def test_a_message_in_one_tab_is_told_to_the_others(
-    socket: Socket, open_socket: OpenSocket, acme: Any
-) -> None:
+async def test_a_message_in_one_tab_is_told_to_the_others(socket: Socket, open_socket: OpenSocket, acme: Any) -> None:
     tab = await open_socket(acme.member)
     created = await socket.ask("Hello")
     hint = await tab.expect("conversation.changed")

@@ -21,7 +21,7 @@ UNKNOWN = str(uuid.uuid4())
 
 @pytest.fixture
 def step_ms() -> float:
-    return 4
+    return 2
 
 
 async def rows() -> list[int]:

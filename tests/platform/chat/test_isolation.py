@@ -14,7 +14,7 @@ OpenSocket = Callable[..., Awaitable[Socket]]
 
 @pytest.fixture
 def step_ms() -> float:
-    return 4
+    return 2
 
 
 async def refused_everything(socket: Socket, created: dict[str, Any]) -> None:

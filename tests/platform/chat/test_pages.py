@@ -96,9 +96,7 @@ def test_somebody_without_a_tenant_is_told_so(client: Client, acme: Any) -> None
 
 
 @pytest.mark.django_db
-def test_a_front_end_that_is_not_built_is_said_to_be(
-    client: Client, acme: Any, settings: Any, tmp_path: Path
-) -> None:
+def test_a_front_end_that_is_not_built_is_said_to_be(client: Client, acme: Any, settings: Any, tmp_path: Path) -> None:
     settings.PAGODA_FRONTEND_DIST = tmp_path
     client.force_login(acme.member)
     response = client.get("/")

@@ -17,7 +17,9 @@ from pagoda.usage.models import UsageRecord
 NOW = timezone.now()
 
 
-def conversation(party: Any, *, age: timedelta, deleted: timedelta | None = None, running: bool = False) -> Conversation:
+def conversation(
+    party: Any, *, age: timedelta, deleted: timedelta | None = None, running: bool = False
+) -> Conversation:
     """A question and its answer."""
     row = Conversation.across_tenants.create(
         tenant=party.tenant,

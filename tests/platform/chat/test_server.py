@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket as sockets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -146,10 +146,10 @@ async def test_a_client_that_does_not_read_holds_up_nobody_and_is_shown_out(
                 await asyncio.sleep(0.02)
         slow.connection.transport.resume_reading()
         received = 0
-        with pytest.raises(ConnectionClosed):
+        with suppress(ConnectionClosed):
             async with asyncio.timeout(8):
-                while True:
-                    received += len(await slow.connection.recv())
+                async for message in slow.connection:
+                    received += len(message)
         # 300 answers of 100 kB were asked for: what was sent is what the network's buffers took.
         assert received < 20_000_000
         await quick.connection.close()

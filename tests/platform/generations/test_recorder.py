@@ -17,7 +17,7 @@ from following import follow, stored
 from web_process import until_ready
 
 from pagoda.engines import lifespan
-from pagoda.generations import journal, lease, recorder, stream
+from pagoda.generations import journal, lease, recorder, recording, stream
 from pagoda.generations.models import Generation
 from pagoda.generations.recorder import Recorder
 from pagoda.generations.signals import generation_settled
@@ -29,7 +29,7 @@ MakeRecorder = Callable[[], Awaitable[Recorder]]
 
 @pytest.fixture
 def step_ms() -> float:
-    return 4
+    return 2
 
 
 async def usage_records(generation: Generation) -> list[UsageRecord]:
@@ -142,7 +142,7 @@ async def test_a_generation_that_ended_while_nobody_recorded_it_is_settled_after
     recorder.current().start(generation)
     await heard(generation, 5)
     await lifespan.stop()
-    await asyncio.sleep(len(question) * 0.001 + 1.2)  # the engine finishes meanwhile
+    await asyncio.sleep(0.8)  # the engine finishes meanwhile
     await lifespan.start()
     await until_ready(web)
     text, _ = await follow(generation)
@@ -261,7 +261,10 @@ async def test_a_wish_to_stop_outlives_the_process_it_was_made_in(
     assert events[-1]["state"] == "cancelled"
 
 
-async def test_an_engine_that_is_no_longer_ours_interrupts(create: Create, acme: Any, settings: Any) -> None:
+async def test_an_engine_that_is_no_longer_ours_interrupts(
+    create: Create, acme: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "GRACE_S", 0.3)
     generation = await create(acme, "Hello", owner=recorder.current().owner)
     settings.PAGODA_ENGINES = ["unix:/nowhere.sock"]
     recorder.current().start(generation)
