@@ -9,7 +9,10 @@ from pagoda.chat.models import Conversation, Message
 from pagoda_inference.protocol import ChatMessage, Sampling
 
 LENGTH = 60
-WORDS = 10
+WORDS = 8
+SENTENCE_WORDS = 4
+"""A line of more words with a full stop is a sentence: a small model has answered the question instead of naming it."""
+
 MAX_TOKENS = 16
 EXCERPT = 600
 """Characters of the question that the model reads: a title needs no more."""
@@ -53,7 +56,9 @@ def first_question(conversation: Conversation) -> str:
 def choose(answer: str, question: str) -> str:
     """The model's title if it can pass for one, otherwise the question's first words."""
     title = tidy(answer)
-    return title if title and len(title.split()) <= WORDS else from_question(question)
+    words = len(title.split())
+    is_sentence = words > SENTENCE_WORDS and answer.strip().splitlines()[0].strip(_QUOTES).endswith((".", "!", "。"))
+    return title if 0 < words <= WORDS and not is_sentence else from_question(question)
 
 
 def tidy(text: str) -> str:

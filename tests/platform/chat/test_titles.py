@@ -91,6 +91,7 @@ async def test_another_tenants_id_titles_nothing(socket: Socket, titles_asked: A
         ("", "How do trees drink?"),
         (" \n\t ", "How do trees drink?"),
         ("***", "How do trees drink?"),
+        ("The capital of France is Paris.", "How do trees drink?"),
         ("one two three four five six seven eight nine ten eleven", "How do trees drink?"),
         ("tab\there \x07bell", "tab here bell"),
     ],
