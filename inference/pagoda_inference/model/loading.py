@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ECHO = "echo"
+_SPINS = "3000"
+"""How long idle OpenMP threads spin, about 50 us: through the gaps of a step, not into the web server's time."""
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -94,8 +96,10 @@ def _load(
     context_length: int | None,
     home: Path,
 ) -> tuple[Backend, ChatTokenizer]:
+    # Both are read when the libraries are imported, which nothing before this does.
     if Path(source).is_dir():
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported: a local model asks nobody
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a local model asks nobody
+    os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
     import torch
 
     from pagoda_inference.model import architecture, machine, verification

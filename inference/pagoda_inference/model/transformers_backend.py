@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -61,8 +62,14 @@ def forward(
     model: Any, tokens: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, step: PagedStep
 ) -> torch.Tensor:
     """Logits [len(rows), V] of the ``rows`` of a token stream [T] at ``positions`` [T]; attention by ``step``."""
-    keep = {"logits_to_keep": rows} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    keep = {"logits_to_keep": rows} if _can_choose_rows(type(model)) else {}
     output = model(
         input_ids=tokens[None], position_ids=positions[None], use_cache=False, return_dict=True, paged_step=step, **keep
     )
     return output.logits[0] if keep else output.logits[0, rows]
+
+
+@cache
+def _can_choose_rows(model_class: type) -> bool:
+    """Whether the model computes logits of chosen rows alone; else all are computed and most dropped."""
+    return "logits_to_keep" in inspect.signature(model_class.forward).parameters  # type: ignore[attr-defined]

@@ -35,9 +35,10 @@ inline const float* as_floats(const float* p, int64_t rows, int64_t columns, flo
     return scratch;
 }
 inline const float* as_floats(const BFloat16* p, int64_t rows, int64_t columns, float* scratch) {
-    int64_t stride = padded(columns);
+    const int64_t stride = padded(columns);
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++) scratch[r * stride + c] = to_float(p[r * columns + c]);
+        for (int64_t c = 0; c < columns; c += W)
+            store(scratch + r * stride + c, load_some(p + r * columns + c, columns - c));
     return scratch;
 }
 
@@ -72,6 +73,8 @@ void attend(const AttentionArguments& arg, const AttentionTask& task, std::vecto
     const int64_t position = arg.context_lengths[task.sequence] - length + task.first;  // of the first query token
     const int64_t end = position + task.tokens;
     const int64_t begin = arg.window ? std::max<int64_t>(0, position - arg.window + 1) : 0;
+    Ints lanes{};
+    for (int i = 0; i < W; i++) lanes[i] = i;
     const int32_t* table = arg.block_tables + task.sequence * arg.table_stride;
 
     scratch.resize(rows * (arg.head_size + slots + width + 2) + arg.head_size * slots + block_size * width);
@@ -105,13 +108,18 @@ void attend(const AttentionArguments& arg, const AttentionTask& task, std::vecto
             const int64_t own = position + r / group;
             const int64_t from = arg.window ? std::max<int64_t>(0, own - arg.window + 1 - first) : 0;
             const int64_t to = std::min(valid, own + 1 - first);
-            float most = greatest[r];
-            for (int64_t j = 0; j < slots; j++) {
-                float score = row[j] * arg.scaling;
-                if (arg.softcap != 0) score = arg.softcap * std::tanh(score / arg.softcap);
-                row[j] = j >= from && j < to ? score : MASKED;
-                most = row[j] > most || row[j] != row[j] ? row[j] : most;
+            Floats most_of = splat(greatest[r]);
+            for (int64_t j = 0; j < slots; j += W) {
+                Floats score = load(row + j) * arg.scaling;
+                if (arg.softcap != 0)
+                    for (int i = 0; i < W; i++) score[i] = arg.softcap * std::tanh(score[i] / arg.softcap);
+                const Ints slot = lanes + int32_t(j);
+                score = (slot >= int32_t(from)) & (slot < int32_t(to)) ? score : splat(MASKED);
+                most_of = score > most_of ? score : most_of;  // NaN is passed over here and shows in the sum
+                store(row + j, score);
             }
+            float most = most_of[0];
+            for (int i = 1; i < W; i++) most = std::max(most, most_of[i]);
             if (most == MASKED) {  // nothing visible yet
                 std::fill(row, row + slots, 0.0f);
                 continue;

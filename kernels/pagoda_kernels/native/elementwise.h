@@ -10,16 +10,17 @@ void rms_norm(const T* input, const T* weight, T* output, int64_t rows, int64_t 
 #pragma omp parallel for num_threads(threads) if (rows * size > 65536)
     for (int64_t r = 0; r < rows; r++) {
         const T* x = input + r * size;
-        float squares[W] = {};
-        for (int64_t i = 0; i < size; i++) {
-            const float value = to_float(x[i]);
-            squares[i % W] += value * value;
+        Floats squares{};
+        for (int64_t i = 0; i < size; i += W) {
+            const Floats values = load_some(x + i, size - i);
+            squares += values * values;
         }
         float total = 0;
-        for (float square : squares) total += square;
+        for (int i = 0; i < W; i++) total += squares[i];
         const float factor = 1.0f / std::sqrt(total / float(size) + epsilon);
-        for (int64_t i = 0; i < size; i++)
-            store(output + r * size + i, to_float(weight[i]) * rounded<T>(to_float(x[i]) * factor));
+        for (int64_t i = 0; i < size; i += W)
+            store_some(output + r * size + i,
+                       load_some(weight + i, size - i) * rounded<T>(load_some(x + i, size - i) * factor), size - i);
     }
 }
 
@@ -48,13 +49,10 @@ void silu_multiply(const T* input, T* output, int64_t rows, int64_t size, int th
     for (int64_t r = 0; r < rows; r++) {
         const T *gate = input + r * 2 * size, *up = gate + size;
         for (int64_t i = 0; i < size; i += W) {
-            const int64_t count = size - i < W ? size - i : W;
-            Floats g{};
-            for (int64_t j = 0; j < count; j++) g[j] = to_float(gate[i + j]);
+            const Floats g = load_some(gate + i, size - i);
             const Floats decay = exp(g < 0.0f ? g : -g);  // e^-|g|
             const Floats activated = (g < 0.0f ? g * decay : g) / (decay + 1.0f);
-            for (int64_t j = 0; j < count; j++)
-                store(output + r * size + i + j, rounded<T>(activated[j]) * to_float(up[i + j]));
+            store_some(output + r * size + i, rounded<T>(activated) * load_some(up + i, size - i), size - i);
         }
     }
 }

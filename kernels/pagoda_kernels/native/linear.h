@@ -1,5 +1,6 @@
 // Linear layers with prepacked weights: y = x W^T + b. Sums are float32 whatever the number format.
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "vector.h"
@@ -45,17 +46,20 @@ void linear(const T* input, int64_t input_stride, const T* packed, const T* bias
         if (convert) {
 #pragma omp for schedule(static)
             for (int64_t r = 0; r < rows; r++)
-                for (int64_t k = 0; k < inner; k++) floats[r * inner + k] = to_float(input[r * input_stride + k]);
+                for (int64_t k = 0; k < inner; k += W)
+                    store_some(floats.data() + r * inner + k, load_some(input + r * input_stride + k, inner - k),
+                               inner - k);
         }
         std::vector<float> sums(rows * PANEL);
 #pragma omp for schedule(dynamic, 2)
         for (int64_t panel = 0; panel < panels; panel++) {
             multiply_all<2, false>(rows, x, stride, packed + panel * inner * PANEL, PANEL, inner, sums.data(), PANEL);
             const int64_t first = panel * PANEL, count = std::min<int64_t>(PANEL, columns - first);
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t c = 0; c < count; c++)
-                    store(output + r * columns + first + c,
-                          sums[r * PANEL + c] + (bias ? to_float(bias[first + c]) : 0.0f));
+            for (int64_t c = 0; c < count; c += W) {
+                const Floats shift = bias ? load_some(bias + first + c, count - c) : Floats{};
+                for (int64_t r = 0; r < rows; r++)
+                    store_some(output + r * columns + first + c, load(sums.data() + r * PANEL + c) + shift, count - c);
+            }
         }
     }
 }

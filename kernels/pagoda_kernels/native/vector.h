@@ -3,6 +3,7 @@
 // Every output row is a sum in a fixed order that does not depend on the rows beside it, so a token's result is the same
 // bit for bit in any batch and any chunking.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -39,13 +40,6 @@ inline void store(BFloat16* p, float x) {  // to nearest, ties to even; NaN stay
     uint32_t rounded = (word + 0x7fff + ((word >> 16) & 1)) >> 16;
     p->bits = uint16_t((word & 0x7fffffff) > 0x7f800000 ? (word >> 16) | 0x40 : rounded);
 }
-template <typename T>
-inline float rounded(float x) {  // x as a T
-    T value;
-    store(&value, x);
-    return to_float(value);
-}
-
 inline Floats load(const float* p) {
     Floats v;
     std::memcpy(&v, p, sizeof v);
@@ -64,6 +58,36 @@ inline void load_pair(const BFloat16* p, Floats& low, Floats& high) {
     Words a = words << 16, b = words & 0xffff0000u;
     std::memcpy(&low, &a, sizeof low);
     std::memcpy(&high, &b, sizeof high);
+}
+
+inline Floats load(const BFloat16* p) {
+    typedef uint16_t Halves __attribute__((vector_size(W * 2)));
+    Halves halves;
+    std::memcpy(&halves, p, sizeof halves);
+    Words words = __builtin_convertvector(halves, Words) << 16;
+    Floats v;
+    std::memcpy(&v, &words, sizeof v);
+    return v;
+}
+template <typename T>
+inline Floats load_some(const T* p, int64_t count) {  // the first count elements, then zeros
+    if (count >= W) return load(p);
+    Floats v{};
+    for (int64_t i = 0; i < count; i++) v[i] = to_float(p[i]);
+    return v;
+}
+inline void store_some(float* p, Floats v, int64_t count) { std::memcpy(p, &v, std::min<int64_t>(count, W) * 4); }
+inline void store_some(BFloat16* p, Floats v, int64_t count) {
+    Words words;
+    std::memcpy(&words, &v, sizeof words);
+    Words kept = v != v ? (words >> 16) | 0x40u : (words + 0x7fffu + ((words >> 16) & 1u)) >> 16;
+    for (int64_t i = 0; i < W && i < count; i++) p[i].bits = uint16_t(kept[i]);
+}
+template <typename T>
+inline Floats rounded(Floats v) {  // v as T's
+    T values[W];
+    store_some(values, v, W);
+    return load(values);
 }
 
 inline Floats splat(float x) { return x - Floats{}; }  // minus zero: adding it would turn -0 into 0
