@@ -62,7 +62,7 @@ def forward(
     model: Any, tokens: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor, step: PagedStep
 ) -> torch.Tensor:
     """Logits [len(rows), V] of the ``rows`` of a token stream [T] at ``positions`` [T]; attention by ``step``."""
-    keep = {"logits_to_keep": rows} if _can_choose_rows(type(model)) else {}
+    keep = {"logits_to_keep": rows} if _can_choose_rows(model.__class__) else {}
     output = model(
         input_ids=tokens[None], position_ids=positions[None], use_cache=False, return_dict=True, paged_step=step, **keep
     )
