@@ -138,7 +138,13 @@ class Socket:
         """Send and await the answer with the same request_id; an ``error`` is an answer as well."""
         request_id = f"request-{next(_numbers)}"
         await self.send(kind, request_id=request_id, **fields)
-        return await self.expect(answer, request_id=request_id)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                message = await self.receive()
+                if message.get("request_id") == request_id:
+                    assert message["type"] == answer, message
+                    return message
+                self.unread.append(message)
 
     async def refusal(self, kind: str, **fields: Any) -> Json:
         """Send, and await the error."""

@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from pagoda.chat.identity import NOT_A_MEMBER, NOT_SIGNED_IN, Identity
+from pagoda.generations.cancellation import end
 from pagoda.tenants.models import ApiKey, Membership
 
 logger = logging.getLogger(__name__)
@@ -47,8 +48,7 @@ async def start() -> None:
 async def stop() -> None:
     """Run when the server stops."""
     if _task is not None:
-        _task.cancel()
-        await asyncio.wait([_task])
+        await end([_task])
     _sockets.clear()
 
 

@@ -18,6 +18,7 @@ from pagoda.chat.objects import tenant_as_json
 from pagoda.chat.requests import RequestRefused
 from pagoda.chat.streams import Streams
 from pagoda.engines import connections
+from pagoda.generations.cancellation import end
 
 logger = logging.getLogger(__name__)
 
@@ -210,10 +211,7 @@ class ChatConsumer(AsyncWebsocketConsumer):
         self._closed = True
         access_watch.forget(self.close_with)
         tasks, self._tasks = [task for task in self._tasks if task is not asyncio.current_task()], []
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end(tasks)
         if self._streams is not None:
             await self._streams.close()
         found, self.identity = self.identity, None

@@ -11,6 +11,7 @@ from typing import Any
 from pagoda.chat.limits import STREAMS_PER_SOCKET
 from pagoda.chat.requests import RequestRefused
 from pagoda.generations import stream
+from pagoda.generations.cancellation import end
 
 logger = logging.getLogger(__name__)
 
@@ -51,13 +52,12 @@ class Streams:
         """Send nothing more of a generation."""
         task = self._tasks.pop(generation_id, None)
         if task is not None:
-            await _end(task)
+            await end([task])
 
     async def close(self) -> None:
         """Send nothing more."""
-        while self._tasks:
-            _, task = self._tasks.popitem()
-            await _end(task)
+        tasks, self._tasks = list(self._tasks.values()), {}
+        await end(tasks)
 
     def _start(self, generation_id: uuid.UUID, work: Any) -> None:
         task = asyncio.create_task(work, name=f"stream {generation_id}")
@@ -89,8 +89,3 @@ class Streams:
             logger.exception("following generation %s failed", generation_id)
             code, message = "internal", "The answer cannot be followed now: attach again."
         await self._send({"type": "error", "generation_id": str(generation_id), "code": code, "message": message})
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])

@@ -16,6 +16,7 @@ from django.db import DatabaseError
 
 from pagoda.engines import connections
 from pagoda.generations import journal, lease
+from pagoda.generations.cancellation import end
 from pagoda.generations.models import Generation
 from pagoda.generations.recording import Connect, Recording
 
@@ -58,7 +59,7 @@ class Recorder:
             await asyncio.wait(self._loops)
         unfinished = [recording for recording in self._recordings.values() if not recording.settling]
         settling = [self._tasks[recording.id] for recording in self._recordings.values() if recording.settling]
-        await _end([self._tasks[recording.id] for recording in unfinished])
+        await end([self._tasks[recording.id] for recording in unfinished])
         if settling:
             await asyncio.wait(settling, timeout=5)
         await self._store([recording for recording in unfinished if not recording.settled.is_set()], release=True)
@@ -182,13 +183,6 @@ async def _wait(event: asyncio.Event, within_s: float) -> None:
             await event.wait()
     except TimeoutError:
         return
-
-
-async def _end(tasks: Collection[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
 
 
 _recorder: Recorder | None = None
