@@ -206,6 +206,7 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "usage: roll up the hours": {"task": "usage.roll_up", "schedule": crontab(minute="5")},
     "chat: apply retention": {"task": "chat.apply_retention", "schedule": crontab(hour="3", minute="20")},
+    "chat: title what was left untitled": {"task": "chat.title_untitled", "schedule": crontab(minute="*/10")},
 }
 
 # --- people -----------------------------------------------------------------------------------------------------------
