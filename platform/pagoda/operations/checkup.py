@@ -116,7 +116,8 @@ def engines() -> Finding:
             with sync_client(address) as client:
                 info = client.models()
         except EngineUnavailable as error:
-            return Finding("engines", str(error).partition("; last error")[0], "Start it (`make up`), or correct PAGODA_ENGINES.")
+            what = str(error).partition("; last error")[0]
+            return Finding("engines", what, "Start it (`make up`), or correct PAGODA_ENGINES.")
         reached.append(f"{info.id} with {info.total_blocks} blocks of {info.block_size} tokens")
     return Finding("engines", "; ".join(reached))
 
