@@ -49,7 +49,8 @@ def test_a_refresh_in_the_middle_of_an_answer_loses_and_doubles_nothing(
     after = member.wait_for_text(len(before))
     assert after.startswith(before[:40])
     assert member.state() == "streaming", "the answer ended before the refresh could be seen to work"
-    whole = member.wait_until_settled()
+    member.wait_for_text(len(after) + 40)
+    whole = member.stop()
     assert whole.startswith(before)
     assert member.questions.count() == 1
     assert member.answers.count() == 1
@@ -57,7 +58,8 @@ def test_a_refresh_in_the_middle_of_an_answer_loses_and_doubles_nothing(
     stored = ChatPage(contexts("acme").new_page(), stack.url)
     stored.open(member.page.url)
     stored.wait_for_text(1)
-    assert stored.wait_until_settled() == whole
+    assert stored.state() == "cancelled"
+    assert stored.text() == whole
 
 
 def test_a_second_tab_shows_the_same_answer_as_it_is_written(member: ChatPage) -> None:
@@ -67,8 +69,10 @@ def test_a_second_tab_shows_the_same_answer_as_it_is_written(member: ChatPage) -
     second.open(member.page.url)
     assert second.wait_for_text(len(before)).startswith(before[:30])
     assert second.state() == "streaming", "the second tab came too late to see it grow"
-    whole = member.wait_until_settled()
-    assert second.wait_until_settled() == whole
+    second.wait_for_text(len(before) + 40)
+    whole = member.stop()
+    until(lambda: second.state() == "cancelled", 5, "the second tab did not hear of the end")
+    assert second.text() == whole
     assert second.answers.count() == 1
 
 
@@ -88,9 +92,7 @@ def test_a_question_from_one_tab_appears_in_the_other(member: ChatPage) -> None:
 def test_stop_ends_the_answer_and_gives_the_blocks_back(member: ChatPage, stack: Stack) -> None:
     member.ask(LONG_QUESTION)
     member.wait_for_text(40)
-    member.stop_button.click()
-    until(lambda: member.state() == "cancelled", 5, "the answer was not stopped")
-    stopped = member.text()
+    stopped = member.stop()
     expect(member.usage).to_have_text(re.compile(r"\d+ prompt, \d+ cached"))
     until(lambda: sum(account.active for account in stack.pool().accounts) == 0, 5, "blocks are still active")
     assert member.text() == stopped
@@ -100,9 +102,7 @@ def test_stop_ends_the_answer_and_gives_the_blocks_back(member: ChatPage, stack:
 def test_continue_after_a_stop_goes_on_in_the_same_message(member: ChatPage) -> None:
     member.ask(LONG_QUESTION)
     member.wait_for_text(40)
-    member.stop_button.click()
-    until(lambda: member.state() == "cancelled", 5, "the answer was not stopped")
-    partial = member.text()
+    partial = member.stop()
     member.continue_button.click()
     whole = until(lambda: len(member.text()) > len(partial) + 20 and member.text(), 30, "nothing was added")
     assert whole.startswith(partial)
@@ -160,7 +160,8 @@ def test_shift_enter_makes_a_new_line_and_a_script_stays_text(member: ChatPage) 
 
 def test_a_rival_sees_nothing_of_it(member: ChatPage, rival: ChatPage) -> None:
     member.ask("This is for Acme alone.")
-    member.wait_until_settled()
+    member.wait_for_text(1)
+    member.stop_if_streaming()
     address = member.page.url
     assert address.rstrip("/") != member.url
     rival.page.reload()
