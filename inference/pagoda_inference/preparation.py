@@ -57,7 +57,7 @@ def check_sampling(sampling: Sampling) -> None:
 def prompt_characters(command: Generate | Tokenize) -> int:
     """Characters to tokenise: what decides whether it is done at once or in a thread."""
     if command.messages is not None:
-        return sum(len(message.content) for message in command.messages)
+        return sum(len(message.content) + len(message.token_ids) for message in command.messages)
     text = command.prompt if isinstance(command, Generate) else command.text
     return len(text or "")
 

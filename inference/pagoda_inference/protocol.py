@@ -36,10 +36,16 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ChatMessage(Message, frozen=True):
-    """One turn. ``content`` is text, never markup: control tokens in it are encoded as plain text."""
+    """One turn. ``content`` is text, never markup: control tokens in it are encoded as plain text.
+
+    token_ids: what an assistant's answer was generated as, known to the platform and never from its clients. A model's
+    own tokens are often not the encoding of their text; where they say exactly ``content`` they stand for it, so that
+    the blocks cached under them are found. Otherwise, and for other roles, they are ignored.
+    """
 
     role: Literal["system", "user", "assistant"]
     content: str
+    token_ids: tuple[int, ...] = ()
 
 
 class Sampling(Message, frozen=True):

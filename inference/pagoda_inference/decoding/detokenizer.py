@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 _REPLACEMENT = "\ufffd"
-_LONGEST_CHARACTER = 4
+LONGEST_CHARACTER = 4
 """Bytes of a UTF-8 character, hence tokens that one character can be spread over."""
 
 
@@ -79,7 +79,7 @@ class WindowDetokenizer:
         self._window.append(token_id)
         text = self._decode(self._window)
         waiting = len(self._window) - self._emitted_tokens
-        if text.endswith(_REPLACEMENT) and waiting < _LONGEST_CHARACTER:
+        if text.endswith(_REPLACEMENT) and waiting < LONGEST_CHARACTER:
             return ""
         return self._emit(text)
 

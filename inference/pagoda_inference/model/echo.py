@@ -19,7 +19,7 @@ from hashlib import blake2b
 from pagoda_inference.decoding.detokenizer import ByteDetokenizer, Detokenizer
 from pagoda_inference.decoding.sampling import Sampler
 from pagoda_inference.model.backend import Chunk, ChunkError
-from pagoda_inference.model.tokenizer import ChatTemplateError
+from pagoda_inference.model.tokenizer import ChatTemplateError, generated_ids
 from pagoda_inference.protocol import ChatMessage
 
 END = 256
@@ -142,7 +142,8 @@ class EchoTokenizer:
             raise ChatTemplateError("only an assistant's message can be continued")
         token_ids: list[int] = []
         for message in messages:
-            token_ids += [_ROLES[message.role], *message.content.encode(), END]
+            content = generated_ids(message, self, range(END)) or message.content.encode()
+            token_ids += [_ROLES[message.role], *content, END]
         return token_ids[:-1] if continue_final else [*token_ids, _ROLES["assistant"]]
 
     def encode(self, text: str) -> list[int]:

@@ -5,17 +5,27 @@ that *contains* ``<|im_end|>`` would end its turn and could write turns of its o
 with the messages, and with unguessable placeholders in their place. Where both renderings hold the same control tokens
 the usual tokenisation is safe (and identical to ``apply_chat_template``). Where they differ, only the control tokens of
 the placeholder rendering are encoded as such and everything between them as plain text.
+
+An answer whose own tokens are known keeps them: they take the place of its placeholder, and the text around it is
+encoded as it was when the answer began.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Protocol
 
-from pagoda_inference.decoding.detokenizer import ByteDetokenizer, Detokenizer, WindowDetokenizer, byte_pieces
+from pagoda_inference.decoding.detokenizer import (
+    LONGEST_CHARACTER,
+    ByteDetokenizer,
+    Detokenizer,
+    WindowDetokenizer,
+    byte_pieces,
+)
 from pagoda_inference.protocol import ChatMessage
 
 FALLBACK_TEMPLATE = (
@@ -57,6 +67,25 @@ class ChatTokenizer(Protocol):
         ...
 
 
+def generated_ids(message: ChatMessage, tokenizer: ChatTokenizer, plain_ids: Container[int]) -> list[int]:
+    """The tokens that an assistant's answer was generated as, its end left out; [] where they do not say its text.
+
+    plain_ids: the ids that are text, not control tokens. What an interrupted answer has of a last character that was
+    never complete is left out, too.
+    """
+    if message.role != "assistant" or not message.content.strip():
+        return []
+    token_ids = list(message.token_ids)
+    while token_ids and token_ids[-1] in tokenizer.eos_token_ids:
+        token_ids.pop()
+    if not all(id in plain_ids for id in token_ids):
+        return []
+    for length in range(len(token_ids), max(0, len(token_ids) - LONGEST_CHARACTER), -1):
+        if tokenizer.decode(token_ids[:length]) == message.content:
+            return token_ids[:length]
+    return []
+
+
 class TransformersTokenizer:
     """ChatTokenizer over a ``transformers`` tokenizer.
 
@@ -85,15 +114,18 @@ class TransformersTokenizer:
             raise ChatTemplateError("only an assistant's message can be continued")
         if continue_final and not messages[-1].content.strip():
             messages, continue_final = messages[:-1], False
-        placeholders = _Placeholders([message.content for message in messages])
+        contents = [message.content for message in messages]
+        placeholders = _Placeholders(contents)
         skeleton = self._render(messages, placeholders.hidden, generation_prompt=not continue_final)
-        text = self._render(messages, [m.content for m in messages], generation_prompt=not continue_final)
+        text = self._render(messages, contents, generation_prompt=not continue_final)
+        generated = {index: ids for index, m in enumerate(messages) if (ids := generated_ids(m, self, self._plain_ids))}
+        # A template that changes contents (leaves out what an answer thought, say) gets them as text.
+        if generated and placeholders.reveal(skeleton) == text:
+            return self._encode_generated(messages, generated, continue_final)
         if continue_final:
             skeleton = placeholders.cut_after_last(skeleton)
             text = placeholders.reveal(skeleton)
-        if self._control_pattern.findall(text) == self._control_pattern.findall(skeleton):
-            return list(self._tokenizer.encode(text, add_special_tokens=False))
-        return self._encode_skeleton(skeleton, placeholders)
+        return self._encode_rendered(text, skeleton, placeholders)
 
     def encode(self, text: str) -> list[int]:
         if not self._control_pattern.search(text):
@@ -124,6 +156,29 @@ class TransformersTokenizer:
             raise ChatTemplateError(f"the model's chat template refuses these messages: {error}") from error
         return str(rendered)
 
+    def _encode_generated(
+        self, messages: Sequence[ChatMessage], generated: Mapping[int, list[int]], continue_final: bool
+    ) -> list[int]:
+        """The turns with the tokens of ``generated`` (by the message's index) for the contents of their messages.
+
+        What stands before such a content is encoded by itself, as it was when it was the prompt's end.
+        """
+        placeholders = _Placeholders([message.content for message in messages], generated)
+        skeleton = self._render(messages, placeholders.hidden, generation_prompt=not continue_final)
+        if continue_final:
+            skeleton = placeholders.cut_after_last(skeleton)
+        token_ids: list[int] = []
+        for part, content_ids in placeholders.parts(skeleton):
+            token_ids += self._encode_rendered(placeholders.reveal(part), part, placeholders)
+            token_ids += content_ids
+        return token_ids
+
+    def _encode_rendered(self, text: str, skeleton: str, placeholders: _Placeholders) -> list[int]:
+        """Tokens of the rendering ``text``, no content of which adds control tokens to those of ``skeleton``."""
+        if self._control_pattern.findall(text) == self._control_pattern.findall(skeleton):
+            return list(self._tokenizer.encode(text, add_special_tokens=False))
+        return self._encode_skeleton(skeleton, placeholders)
+
     def _encode_skeleton(self, skeleton: str, placeholders: _Placeholders) -> list[int]:
         """Control tokens of ``skeleton`` as such; the text between them, messages included, as plain text."""
         token_ids: list[int] = []
@@ -152,6 +207,11 @@ class TransformersTokenizer:
         return self._encode_plain(text[:cut]) + self._encode_plain(text[cut:])
 
     @cached_property
+    def _plain_ids(self) -> frozenset[int]:
+        """Every id of the vocabulary that is no control token."""
+        return frozenset(self._tokenizer.get_vocab().values()) - self._special - frozenset(self._control.values())
+
+    @cached_property
     def _plain_backend(self) -> Any | None:
         """The tokenizer without its added tokens: to it ``<|im_end|>`` is ten characters like any others."""
         import json
@@ -171,20 +231,25 @@ class _Placeholders:
     """Unguessable stand-ins for message contents.
 
     Leading and trailing white space of a content stays outside its placeholder, so that a template that trims messages
-    trims the same either way. Blank contents are left as they are.
+    trims the same either way. Blank contents are left as they are. The placeholder of a content in ``generated`` (its
+    tokens, by index) stands for all of it.
     """
 
-    def __init__(self, contents: Sequence[str]) -> None:
+    def __init__(self, contents: Sequence[str], generated: Mapping[int, list[int]] = MappingProxyType({})) -> None:
         key = secrets.token_hex(16)
         self._contents: dict[str, str] = {}
+        self._generated: dict[str, list[int]] = {}
         self._trailing = ""
         self.hidden: list[str] = []
         for index, content in enumerate(contents):
+            placeholder = f"pagoda{key}n{index}e"
             core = content.strip()
+            if index in generated:
+                core = content
+                self._generated[placeholder] = generated[index]
             if not core:
                 self.hidden.append(content)
                 continue
-            placeholder = f"pagoda{key}n{index}e"
             self._contents[placeholder] = core
             start = content.index(core)
             self._trailing = content[start + len(core) :]
@@ -193,6 +258,15 @@ class _Placeholders:
 
     def reveal(self, text: str) -> str:
         return self._pattern.sub(lambda match: self._contents[match.group()], text)
+
+    def parts(self, skeleton: str) -> Iterator[tuple[str, list[int]]]:
+        """``skeleton`` cut at the placeholders of generated contents: what stands before each, and its tokens."""
+        end = 0
+        for match in self._pattern.finditer(skeleton):
+            if match.group() in self._generated:
+                yield skeleton[end : match.start()], self._generated[match.group()]
+                end = match.end()
+        yield skeleton[end:], []
 
     def cut_after_last(self, skeleton: str) -> str:
         """``skeleton`` up to the end of the last content, its trailing white space included."""

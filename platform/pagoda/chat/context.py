@@ -11,6 +11,12 @@ from pagoda_inference.protocol import ChatMessage
 Count = Callable[[tuple[ChatMessage, ...]], Awaitable[int]]
 """Tokens of templated messages, as the engine counts them."""
 
+Decode = Callable[[tuple[int, ...]], Awaitable[str]]
+"""The text of tokens, as the engine decodes them."""
+
+LONGEST_CHARACTER = 4
+"""Bytes of a UTF-8 character, hence tokens that one character can be spread over."""
+
 TEMPLATE_BYTES = 32
 """More than any chat template adds to a turn, in tokens."""
 
@@ -26,15 +32,30 @@ def path_to(message: Message | None) -> list[ChatMessage]:
     if message is None:
         return []
     rows = Message.objects.filter(conversation_id=message.conversation_id)
-    tree = {row[0]: row for row in rows.values_list("pk", "parent_id", "role", "content")}
+    tree = {row[0]: row for row in rows.values_list("pk", "parent_id", "role", "content", "token_ids")}
     turns: list[ChatMessage] = []
     step: uuid.UUID | None = message.pk
     while step is not None:
-        _, step, role, content = tree[step]
+        _, step, role, content, token_ids = tree[step]
         if content:
-            turns.append(ChatMessage("assistant" if role == Message.Role.ASSISTANT else "user", content))
+            answer = role == Message.Role.ASSISTANT
+            turns.append(
+                ChatMessage("assistant", content, tuple(token_ids)) if answer else ChatMessage("user", content)
+            )
     turns.reverse()
     return turns
+
+
+async def tokens_of(content: str, token_ids: Sequence[int], decode: Decode) -> tuple[int, ...]:
+    """As many of ``token_ids`` as say exactly ``content``; none when that takes more than the last character's away.
+
+    An answer that was cut may end with a part of a character, which a Continue writes anew.
+    """
+    for length in range(len(token_ids), max(0, len(token_ids) - LONGEST_CHARACTER), -1):
+        kept = tuple(token_ids[:length])
+        if await decode(kept) == content:
+            return kept
+    return ()
 
 
 def room_for_prompt(context_length: int, max_tokens: int | None) -> int:

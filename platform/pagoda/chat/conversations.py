@@ -66,7 +66,7 @@ def page(identity: Identity, before: str | None, limit: int) -> tuple[list[dict[
 def open_conversation(identity: Identity, conversation_id: uuid.UUID) -> dict[str, Any]:
     """The conversation and its whole tree of messages, oldest first."""
     conversation = find(identity, conversation_id)
-    messages = messages_as_json(Message.objects.filter(conversation=conversation))
+    messages = messages_as_json(Message.objects.filter(conversation=conversation).defer("token_ids"))
     return {"conversation": conversation_as_json(conversation), "messages": messages}
 
 

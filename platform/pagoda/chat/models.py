@@ -57,6 +57,7 @@ class Message(TenantOwned):
 
     generation: the run that wrote, or is writing, the text from ``offset`` (in code points) on; what is before it was
     written by earlier runs, before a Continue. While the state is streaming, content holds that earlier text alone.
+    token_ids: what an answer's content was generated as, all its runs together; empty where that is not known.
     """
 
     class Role(models.TextChoices):
@@ -75,6 +76,7 @@ class Message(TenantOwned):
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.CASCADE, related_name="children")
     role = models.CharField(_("role"), max_length=10, choices=Role.choices)
     content = models.TextField(_("content"), blank=True)
+    token_ids = models.JSONField(default=list, editable=False)
     state = models.CharField(_("state"), max_length=16, choices=State.choices, default=State.COMPLETE)
     generation = models.ForeignKey(
         Generation, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", editable=False

@@ -68,7 +68,9 @@ def messages_as_json(messages: Iterable[Message]) -> list[Json]:
     """All messages of a conversation, with one query for their generations and one for texts in progress."""
     rows = list(messages)
     ids = [row.generation_id for row in rows if row.generation_id]
-    generations = {each.pk: each for each in Generation.objects.filter(pk__in=ids).defer("text", "request")}
+    generations = {
+        each.pk: each for each in Generation.objects.filter(pk__in=ids).defer("text", "token_ids", "request")
+    }
     streaming = [row.generation_id for row in rows if row.state == Message.State.STREAMING]
-    generations |= {each.pk: each for each in Generation.objects.filter(pk__in=streaming).defer("request")}
+    generations |= {each.pk: each for each in Generation.objects.filter(pk__in=streaming).defer("token_ids", "request")}
     return [message_as_json(row, generations.get(row.generation_id)) for row in rows]

@@ -31,8 +31,11 @@ def _settle_message(generation: Generation) -> None:
     if message is None:
         return
     message.content = message.content[: message.offset] + generation.text
+    # Of an answer whose beginning has no tokens, those of the rest say nothing.
+    known = not message.offset or bool(message.token_ids)
+    message.token_ids = message.token_ids + generation.token_ids if known else []
     message.state = Message.State(generation.state)
-    message.save(update_fields=["content", "state"])
+    message.save(update_fields=["content", "token_ids", "state"])
     conversation = message.conversation
     conversation.updated = timezone.now()
     conversation.save(update_fields=["updated"])

@@ -42,7 +42,8 @@ CONTINUABLE = (Message.State.INTERRUPTED, Message.State.CANCELLED)
 class Plan:
     """A request that can be carried out. turns: what the model would read, uncut.
 
-    parent: what the new message follows, for a Continue what the continued answer follows. continued: that answer.
+    parent: what the new message follows, for a Continue what the continued answer follows. continued: that answer;
+    kept_ids: the tokens of what is kept of it, none where they are not known.
     """
 
     request: Submit
@@ -50,6 +51,12 @@ class Plan:
     parent: Message | None
     continued: Message | None
     turns: tuple[ChatMessage, ...]
+    kept_ids: tuple[int, ...] = ()
+
+    @property
+    def kept(self) -> str:
+        """What a Continue goes on from; '' where it begins anew, and for a new answer."""
+        return "" if self.continued is None else _whole_characters(self.continued)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,7 @@ def prepare(identity: Identity, request: Submit) -> Plan | Submitted:
     if message.state not in CONTINUABLE and not ended_by_length:
         raise RequestRefused("conflict", "This answer is complete: there is nothing to continue.", "message_id")
     if written := _whole_characters(message):
-        turns += (ChatMessage("assistant", written),)
+        turns += (ChatMessage("assistant", written, tuple(message.token_ids)),)
     return Plan(request, message.conversation_id, message.parent, message, turns)
 
 
@@ -153,7 +160,7 @@ def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], mode
         api_key=identity.api_key,
         lineage=str(conversation.pk),
         model=model,
-        continue_final=plan.continued is not None and bool(_whole_characters(plan.continued)),
+        continue_final=bool(plan.kept),
     )
     question: Message | None = None
     if isinstance(plan.request, CreateMessage):
@@ -166,7 +173,7 @@ def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], mode
             created=now,
         )
     if plan.continued is not None:
-        answer = _continue(plan.continued, generation)
+        answer = _continue(plan, plan.continued, generation)
     else:
         answer = Message.objects.create(
             tenant=identity.tenant,
@@ -189,13 +196,17 @@ def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], mode
     )
 
 
-def _continue(message: Message, generation: Generation) -> Message:
+def _continue(plan: Plan, message: Message, generation: Generation) -> Message:
     """Hand the message to its next generation; of two that try at once, one does."""
     untouched = Message.objects.filter(pk=message.pk, generation_id=message.generation_id, state=message.state)
-    message.content = _whole_characters(message)
+    message.content, message.token_ids = plan.kept, list(plan.kept_ids)
     message.state, message.offset, message.generation = Message.State.STREAMING, len(message.content), generation
     if not untouched.update(
-        state=message.state, generation=message.generation, content=message.content, offset=message.offset
+        state=message.state,
+        generation=message.generation,
+        content=message.content,
+        token_ids=message.token_ids,
+        offset=message.offset,
     ):
         raise RequestRefused("conflict", "This answer is being continued already.", "message_id")
     return message

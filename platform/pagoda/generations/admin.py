@@ -28,7 +28,7 @@ class GenerationAdmin(ModelAdmin):
     readonly_fields = fields
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Generation]:
-        return Generation.across_tenants.defer("text", "request")
+        return Generation.across_tenants.defer("text", "token_ids", "request")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

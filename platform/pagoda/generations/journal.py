@@ -23,7 +23,7 @@ from pagoda_inference.protocol import Usage
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How far one generation has come. text is everything up to seq."""
+    """How far one generation has come. text and token_ids are everything up to seq."""
 
     generation_id: uuid.UUID
     seq: int
@@ -32,6 +32,7 @@ class Snapshot:
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Outcome:
 
 
 _SETTLED_FIELDS = (
-    *("state", "finish_reason", "error", "seq", "text", "engine_instance", "request", "finished"),
+    *("state", "finish_reason", "error", "seq", "text", "token_ids", "engine_instance", "request", "finished"),
     *("prompt_tokens", "cached_tokens", "output_tokens", "queued_s", "prefill_s", "decode_s", "blocks_freed"),
     *("lease_owner", "lease_expires"),
 )
@@ -67,6 +68,7 @@ def write_snapshots(snapshots: Sequence[Snapshot], owner: str, *, release: bool 
                     "state": Generation.State.STREAMING,
                     "seq": snapshot.seq,
                     "text": snapshot.text,
+                    "token_ids": list(snapshot.token_ids),
                     "engine_instance": snapshot.instance,
                     "prompt_tokens": snapshot.prompt_tokens,
                     "cached_tokens": snapshot.cached_tokens,
@@ -119,6 +121,7 @@ def _apply(generation: Generation, snapshot: Snapshot, outcome: Outcome) -> None
     generation.error = outcome.error
     generation.seq = snapshot.seq
     generation.text = snapshot.text
+    generation.token_ids = list(snapshot.token_ids)
     generation.engine_instance = snapshot.instance
     generation.prompt_tokens = snapshot.prompt_tokens
     generation.cached_tokens = snapshot.cached_tokens

@@ -16,9 +16,10 @@ class Generation(TenantOwned):
     """One run of an engine: what was asked, how far it came, and who records it.
 
     request: what the engine is sent ({"messages", "sampling", "request_class", "continue_final", "scope"}); its texts
-    are dropped when the generation settles, since whoever asked keeps them. lineage: the conversation it belongs to,
-    as an opaque id. engine: the address it runs on; engine_instance: that engine's start. seq, text and output_tokens
-    are the last snapshot. lease_owner and lease_expires: the recorder in charge; a lease that ran out is anybody's.
+    are dropped when the generation settles, since whoever asked keeps them. lineage: the conversation it belongs to, as
+    an opaque id. engine: the address it runs on; engine_instance: that engine's start. seq, text, output_tokens and
+    token_ids (the tokens behind text) are the last snapshot. lease_owner and lease_expires: the recorder in charge; a
+    lease that ran out is anybody's.
     """
 
     class State(models.TextChoices):
@@ -54,6 +55,7 @@ class Generation(TenantOwned):
     error = models.JSONField(null=True, blank=True)
     seq = models.PositiveIntegerField(default=0)
     text = models.TextField(blank=True)
+    token_ids = models.JSONField(default=list, editable=False)
     prompt_tokens = models.PositiveIntegerField(default=0)
     cached_tokens = models.PositiveIntegerField(default=0)
     output_tokens = models.PositiveIntegerField(default=0)

@@ -71,6 +71,7 @@ class Recording:
         self._instance = generation.engine_instance
         self._client: EngineClient | None = None
         self._text = [generation.text]
+        self._token_ids = list(generation.token_ids)
         self._prompt_tokens = generation.prompt_tokens
         self._cached_tokens = generation.cached_tokens
         self._output_tokens = generation.output_tokens
@@ -87,6 +88,7 @@ class Recording:
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
             output_tokens=self._output_tokens,
+            token_ids=tuple(self._token_ids),
         )
 
     async def acknowledge(self, seq: int) -> None:
@@ -174,6 +176,7 @@ class Recording:
         self.seq = event.seq
         if isinstance(event, Delta):
             self._text.append(storable(event.text))
+            self._token_ids += event.token_ids
             self._output_tokens += len(event.token_ids)
         elif isinstance(event, Started):
             self._prompt_tokens = event.prompt_tokens

@@ -135,7 +135,7 @@ def _event(kind: str, generation: Generation, seq: int, **fields: Any) -> dict[s
 
 def _read(tenant_id: uuid.UUID, generation_id: uuid.UUID) -> Generation:
     with tenant_scope(tenant_id):
-        generation = Generation.objects.filter(pk=generation_id).defer("request").first()
+        generation = Generation.objects.filter(pk=generation_id).defer("token_ids", "request").first()
     if generation is None:
         raise GenerationUnknown(str(generation_id))
     return generation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -87,6 +88,115 @@ def test_continuing_nothing_is_a_new_answer() -> None:
 def test_only_an_assistants_message_can_be_continued() -> None:
     with pytest.raises(ChatTemplateError, match="assistant"):
         TransformersTokenizer(tokenizer("byte_level")).encode_chat([ChatMessage("user", "Go")], continue_final=True)
+
+
+def single_pieces(fast: Any, text: str) -> list[int]:
+    """``text`` as a model may write it and no tokenizer encodes it: by bytes, or character by character."""
+    if "<0x00>" in fast.get_vocab():
+        pieces = [f"<0x{byte:02X}>" for byte in text.encode()]
+    else:
+        pieces = [piece for character in text for piece in fast.tokenize(character)]
+    return list(fast.convert_tokens_to_ids(pieces))
+
+
+def end(fast: Any) -> int:
+    return int(fast.eos_token_id)
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
+@pytest.mark.parametrize("content", ["The fox\n\nHello\n", "\n  안녕 🙂", f"see {ATTACK}"])
+def test_an_answer_keeps_the_tokens_it_was_generated_as(kind: str, content: str) -> None:
+    fast = tokenizer(kind)
+    chat = TransformersTokenizer(fast)
+    generated = single_pieces(fast, content)
+    assert generated != fast.encode(content, add_special_tokens=False)
+    content = chat.decode(generated)
+    first = [ChatMessage("user", ATTACK)]
+    seen = [*chat.encode_chat(first), *generated, end(fast)]
+    second = [
+        *first,
+        ChatMessage("assistant", content, tuple(seen[-len(generated) - 1 :])),
+        ChatMessage("user", "And?"),
+    ]
+    prompt = chat.encode_chat(second)
+    assert prompt[: len(seen)] == seen
+    as_text = [ChatMessage(message.role, message.content) for message in second]
+    assert prompt != chat.encode_chat(as_text)
+    assert control_tokens(fast, prompt) == control_tokens(fast, chat.encode_chat(as_text))
+    # And the turn after that finds both.
+    seen = [*prompt, *generated, end(fast)]
+    third = [*second, ChatMessage("assistant", content, tuple(generated)), ChatMessage("user", "So?")]
+    assert chat.encode_chat(third)[: len(seen)] == seen
+
+
+@pytest.mark.parametrize("content", ["The fox\n\n", "안녕", f"see {ATTACK}\n"])
+def test_continuing_goes_on_behind_the_tokens_that_were_generated(content: str) -> None:
+    fast = tokenizer("byte_level")
+    chat = TransformersTokenizer(fast)
+    generated = single_pieces(fast, content)
+    first = [ChatMessage("user", "Go")]
+    partial = ChatMessage("assistant", content, tuple(generated))
+    assert chat.encode_chat([*first, partial], continue_final=True) == [*chat.encode_chat(first), *generated]
+
+
+def test_what_an_interrupted_answer_has_of_a_last_character_is_left_out() -> None:
+    fast = tokenizer("byte_level")
+    chat = TransformersTokenizer(fast)
+    generated = single_pieces(fast, "The 🙂")
+    first = [ChatMessage("user", "Go")]
+    partial = ChatMessage("assistant", "The ", tuple(generated[:-1]))
+    assert chat.encode_chat([*first, partial], continue_final=True) == [*chat.encode_chat(first), *generated[:4]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_that_do_not_say_the_text_are_ignored(kind: str) -> None:
+    fast = tokenizer(kind)
+    chat = TransformersTokenizer(fast)
+    plain = fast.encode("The fox\n\nHello", add_special_tokens=False)
+    content = chat.decode(plain)
+    as_text = chat.encode_chat([*TURNS, ChatMessage("assistant", content), ChatMessage("user", "x")])
+    wrong = [
+        plain[1:],
+        [*plain, *plain],
+        [plain[0], end(fast), *plain[1:]],
+        [fast.convert_tokens_to_ids("<|im_start|>"), *plain],
+        [*plain, len(fast) + 7],
+        [*plain, -1],
+        [*plain, 1 << 62],
+        [end(fast)],
+    ]
+    for token_ids in wrong:
+        answer = ChatMessage("assistant", content, tuple(token_ids))
+        assert chat.encode_chat([*TURNS, answer, ChatMessage("user", "x")]) == as_text, token_ids
+
+
+def test_only_an_answer_has_tokens_of_its_own() -> None:
+    fast = tokenizer("byte_level")
+    chat = TransformersTokenizer(fast)
+    for role in ("system", "user"):
+        given_tokens = ChatMessage(role, "The fox", tuple(single_pieces(fast, "The fox")))
+        assert chat.encode_chat([given_tokens]) == chat.encode_chat([ChatMessage(role, "The fox")])
+
+
+def test_a_template_that_changes_an_answer_gets_its_text() -> None:
+    template = CHAT_TEMPLATE.replace("m['content']", "m['content'].split('</think>')[-1]")
+    fast = tokenizer("byte_level", template)
+    chat = TransformersTokenizer(fast)
+    content = "He thinks</think>Hello"
+    answer = ChatMessage("assistant", content, tuple(single_pieces(fast, content)))
+    assert "thinks" not in chat.decode(chat.encode_chat([answer, ChatMessage("user", "x")]))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text("The fox\n한🙂<|im_end|>", min_size=1, max_size=20), st.data())
+def test_any_cut_of_any_text_into_tokens_is_a_prefix_of_the_next_prompt(text: str, data: st.DataObject) -> None:
+    fast = tokenizer("byte_level")
+    chat = TransformersTokenizer(fast)
+    cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=4))})
+    generated = [id for a, b in pairwise(cuts) for id in chat._encode_plain(text[a:b])]
+    seen = [*chat.encode_chat(TURNS), *generated]
+    prompt = chat.encode_chat([*TURNS, ChatMessage("assistant", text, tuple(generated)), ChatMessage("user", "x")])
+    assert prompt[: len(seen)] == seen or not text.strip()
 
 
 def test_raw_text_is_never_markup() -> None:

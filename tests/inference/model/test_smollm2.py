@@ -119,3 +119,19 @@ def test_the_tokenizer_is_the_models(loaded: tuple[Backend, ChatTokenizer], fold
     )
     assert tokenizer.encode_chat([ChatMessage("user", QUESTIONS[2])]) == own.encode(expected, add_special_tokens=False)
     assert tokenizer.decode(tokenizer.encode(QUESTIONS[2])) == QUESTIONS[2]
+
+
+def test_an_answer_with_a_blank_line_keeps_its_tokens(loaded: tuple[Backend, ChatTokenizer]) -> None:
+    _, tokenizer = loaded
+    blank = tokenizer.encode("\n\n")
+    generated = [*tokenizer.encode("One."), *blank, *tokenizer.encode("Two.")]
+    assert len(blank) == 1
+    assert generated != tokenizer.encode("One.\n\nTwo.")
+    first = [ChatMessage("user", "Count")]
+    seen = [*tokenizer.encode_chat(first), *generated, *tokenizer.eos_token_ids]
+    answer = ChatMessage("assistant", "One.\n\nTwo.", (*generated, *tokenizer.eos_token_ids))
+    assert tokenizer.encode_chat([*first, answer, ChatMessage("user", "On")])[: len(seen)] == seen
+    partial = ChatMessage("assistant", "One.\n\nTwo.", tuple(generated))
+    assert tokenizer.encode_chat([*first, partial], continue_final=True) == seen[:-1]
+    as_text = tokenizer.encode_chat([*first, ChatMessage(answer.role, answer.content), ChatMessage("user", "On")])
+    assert as_text[: len(seen)] != seen

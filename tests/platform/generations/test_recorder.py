@@ -22,6 +22,7 @@ from pagoda.generations.models import Generation
 from pagoda.generations.recorder import Recorder
 from pagoda.generations.signals import generation_settled
 from pagoda.usage.models import UsageRecord
+from pagoda_inference.model.echo import EchoTokenizer
 
 Create = Callable[..., Awaitable[Generation]]
 MakeRecorder = Callable[[], Awaitable[Recorder]]
@@ -91,10 +92,13 @@ async def test_a_dead_recorder_is_replaced_and_nothing_is_lost_or_doubled(
     row = await stored(generation)
     assert row.state == "streaming"
     assert row.seq > 0
+    assert row.text == EchoTokenizer().decode(row.token_ids).rstrip("\ufffd")
     assert row.lease_owner == first.owner
     await expire_lease(generation)
     text, events = await follower
-    assert text == echo(question)[1] == (await stored(generation)).text
+    row = await stored(generation)
+    assert text == echo(question)[1] == row.text == EchoTokenizer().decode(row.token_ids)
+    assert row.output_tokens == len(row.token_ids)
     assert events[-1]["state"] == "complete"
     assert len(await usage_records(generation)) == 1
 
