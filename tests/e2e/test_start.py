@@ -26,7 +26,16 @@ def installation(tmp_path: Path) -> Iterator[Stack]:
         os.kill(pid, signal.SIGKILL)
 
 
-def test_it_starts_restarts_what_dies_and_leaves_nothing_after_ctrl_c(installation: Stack) -> None:
+def refusal(installation: Stack, **changes: str) -> str:
+    """What a further `up` says when it does not start: one sentence, never a traceback."""
+    environment = installation.environment | changes
+    done = subprocess.run([PYTHON, "manage.py", "up"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_it_starts_restarts_what_dies_refuses_a_second_and_leaves_nothing_after_ctrl_c(installation: Stack) -> None:
     installation.start()
     assert installation.is_ready()
     demo = installation.demo()
@@ -39,6 +48,9 @@ def test_it_starts_restarts_what_dies_and_leaves_nothing_after_ctrl_c(installati
         until(lambda part=part, before=before: installation.pid(part) not in (0, before), 20, f"{part} is not back")
     until(installation.is_ready, 30, "not ready again")
 
+    assert "already runs from" in refusal(installation)
+    assert "PAGODA_PORT" in refusal(installation, PAGODA_HOME=str(installation.home.with_name("rival")))
+
     assert len(processes_of(installation.home)) >= 5
     assert installation.interrupt() == 0
     assert processes_of(installation.home) == []
@@ -48,27 +60,7 @@ def test_it_starts_restarts_what_dies_and_leaves_nothing_after_ctrl_c(installati
     assert installation.demo() == demo, "logins and keys stay"
 
 
-def test_a_second_up_and_a_taken_port_are_one_clear_sentence(installation: Stack) -> None:
-    installation.start()
-
-    def refused(**changes: str) -> str:
-        done = subprocess.run(
-            [PYTHON, "manage.py", "up"],
-            cwd=ROOT,
-            env=installation.environment | changes,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 1
-        assert "Traceback" not in done.stderr
-        return done.stderr
-
-    assert "already runs from" in refused()
-    assert "PAGODA_PORT" in refused(PAGODA_HOME=str(installation.home.with_name("rival")))
-    assert installation.is_ready()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_signal_to_make_alone_stops_everything_too(
     installation: Stack, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -14,21 +14,31 @@ import sys
 import time
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+# Runs in the child, in place of a preexec_fn: between fork and exec a process with threads may lock up.
+_ENDS_WITH_PARENT = """
+import ctypes, os, runpy, signal, sys
+parent, module = int(sys.argv[1]), sys.argv[2]
+del sys.argv[1:3]
+if sys.platform == "linux":
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+if os.getppid() == parent:
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+def python_module_that_ends_with_us(module: str, *arguments: str) -> list[str]:
+    """The command `python -m module arguments`, for a child that gets SIGTERM as soon as this process is gone."""
+    return [sys.executable, "-c", _ENDS_WITH_PARENT, str(os.getpid()), module, *arguments]
 
 
 def adopt_orphans() -> None:
     """Descendants whose parent dies become children of this process."""
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def terminate_with_parent() -> None:
-    """For a new child, before it runs its program: SIGTERM as soon as its parent is gone."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def descendants(pid: int) -> list[int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import xmlrpc.client
 from collections import deque
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 from supervisor.xmlrpc import SupervisorTransport
 
-from pagoda.operations.orphans import adopt_orphans, end_descendants, terminate_with_parent
+from pagoda.operations.orphans import adopt_orphans, end_descendants, python_module_that_ends_with_us
 from pagoda.operations.parts import Part
 from pagoda_inference.address import default_address
 
@@ -46,8 +45,8 @@ class Supervisor:
         self._home = home
         self._parts = parts
         self._environment = environment
-        # Beside the engine's socket: a folder short enough for a socket's path.
-        self._socket = Path(default_address(home).removeprefix("unix:")).with_name("supervisor.sock")
+        # Beside the engine's socket, and no longer in name: a socket's path must be short.
+        self._socket = Path(default_address(home).removeprefix("unix:")).with_name("up.sock")
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -64,7 +63,9 @@ class Supervisor:
         adopt_orphans()
         with (self._home / "log" / "supervisor.stderr.log").open("wb") as complaints:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "supervisor.supervisord", "--configuration", str(self.configuration_path)],
+                python_module_that_ends_with_us(
+                    "supervisor.supervisord", "--configuration", str(self.configuration_path)
+                ),
                 env=self._environment,
                 cwd=self._home,
                 stdin=subprocess.DEVNULL,
@@ -72,7 +73,7 @@ class Supervisor:
                 stderr=complaints,
                 # A Ctrl-C is ours to pass on: twice would cut the orderly stop short.
                 process_group=0,
-                preexec_fn=terminate_with_parent,
+                umask=0o077,
             )
 
     def configuration(self) -> str:
@@ -94,7 +95,6 @@ class Supervisor:
             "supervisord": {
                 "nodaemon": "true",
                 "silent": "true",
-                "umask": "077",
                 "logfile": "log/supervisor.log",
                 "logfile_maxbytes": LOG_BYTES,
                 "logfile_backups": LOG_BACKUPS,
