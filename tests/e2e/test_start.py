@@ -56,7 +56,7 @@ def test_it_starts_restarts_what_dies_refuses_a_second_and_leaves_nothing_after_
     assert processes_of(installation.home) == []
 
     seconds = installation.start()
-    assert seconds < 20, "the second start"
+    assert seconds < 40, "the second start takes less than 20 s on an idle machine; a busy one gets twice that"
     assert installation.demo() == demo, "logins and keys stay"
 
 
