@@ -93,6 +93,17 @@ def test_lowering_a_limit_evicts_then_preempts_and_everything_still_finishes() -
     assert sum(request.preemptions for request in requests) >= 2
 
 
+def test_an_answer_that_a_lowered_limit_ends_is_told_what_it_held() -> None:
+    simulation = Simulation(20, 4, accounts=[Account("acme"), Account("globex")], token_budget=64)
+    ended, other = simulation.submit("acme", prompt(8), 30), simulation.submit("globex", prompt(8), 30)
+    for _ in range(10):
+        simulation.step()
+    errors = dict(simulation.scheduler.set_accounts([Account("acme", limit=3), Account("globex")], 2))
+    assert "tokens of prompt and answer" in errors[ended].message
+    assert other not in errors
+    simulation.run()
+
+
 def test_reservations_above_the_pool_are_refused_and_change_nothing() -> None:
     simulation = Simulation(10, 4, accounts=[Account("acme", reservation=3), Account("globex", reservation=3)])
     with pytest.raises(AccountsRefused, match="add up to 12 blocks and the pool has 10"):

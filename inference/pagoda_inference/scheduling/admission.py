@@ -29,11 +29,14 @@ class Admission:
         needed = sum(self._pool.blocks_for(len(sequence.tokens)) + 1 for sequence in request.sequences)
         limit = self._pool.accounts.effective_limit(ledger)
         if needed > limit:
+            begun = any(sequence.output_length for sequence in request.sequences)
+            what = "tokens of prompt and answer" if begun else "prompt tokens"
+            advice = "go on in a new conversation" if begun else "shorten the prompt"
             raise RequestRefused(
                 Error(
                     "kv_limit_exceeded",
-                    f"{tokens} prompt tokens need {needed} KV blocks and this tenant can have {limit}: "
-                    "shorten the prompt, or ask the operator for a higher limit.",
+                    f"{tokens} {what} need {needed} KV blocks and this tenant can have {limit}: "
+                    f"{advice}, or ask the operator for a higher limit.",
                     {"needed_blocks": needed, "limit_blocks": limit, "block_size": self._pool.block_size},
                 )
             )
