@@ -26,7 +26,8 @@ _checkout = (BASE_DIR / "pyproject.toml").exists()
 PAGODA_HOME = Path(read_text("PAGODA_HOME", str((BASE_DIR if _checkout else Path.cwd()) / "var"))).absolute()
 PAGODA_HOST: str = read_text("PAGODA_HOST", "127.0.0.1")
 PAGODA_PORT: int = read_number("PAGODA_PORT", 8000, minimum=1)
-PAGODA_SITE_URL: str = read_text("PAGODA_SITE_URL", f"http://localhost:{PAGODA_PORT}").rstrip("/")
+PAGODA_SITE_URL_IS_SET: bool = bool(read_text("PAGODA_SITE_URL"))
+PAGODA_SITE_URL: str = read_text("PAGODA_SITE_URL", f"http://127.0.0.1:{PAGODA_PORT}").rstrip("/")
 """The address people type: links in invitations, the websocket's allowed origin, and whether cookies are secure."""
 
 # --- the engines ------------------------------------------------------------------------------------------------------

@@ -151,7 +151,11 @@ class TenantAdmin(ModelAdmin):
         for invitation in formset.save(commit=False):
             try:
                 made, link = invitations.invite(
-                    formset.instance.pk, invitation.email, invitation.role, invited_by=acting(request)
+                    formset.instance.pk,
+                    invitation.email,
+                    invitation.role,
+                    invited_by=acting(request),
+                    site=invitations.site_of(request),
                 )
             except invitations.InvitationRefused as refusal:
                 messages.error(request, str(refusal))

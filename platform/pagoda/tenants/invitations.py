@@ -8,6 +8,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.core.mail import send_mail
 from django.db import transaction
+from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import timezone
@@ -23,8 +24,10 @@ class InvitationRefused(Exception):
 
 
 @transaction.atomic
-def invite(tenant_id: uuid.UUID, email: str, role: str, *, invited_by: User | None) -> tuple[Invitation, str]:
-    """A new invitation and its link, the only time that the link can be seen.
+def invite(
+    tenant_id: uuid.UUID, email: str, role: str, *, invited_by: User | None, site: str = ""
+) -> tuple[Invitation, str]:
+    """A new invitation and its link below ``site``, the only time that the link can be seen.
 
     An open invitation of the same address to the same tenant is revoked: its link stops working.
     Raises InvitationRefused where the person is a member already.
@@ -46,7 +49,14 @@ def invite(tenant_id: uuid.UUID, email: str, role: str, *, invited_by: User | No
         expires=timezone.now() + timedelta(days=settings.PAGODA_INVITATION_DAYS),
     )
     audit.record("invitation.created", who=invited_by, tenant_id=tenant_id, email=email, role=role)
-    return invitation, f"{settings.PAGODA_SITE_URL}{reverse('invitation', args=[token])}"
+    return invitation, f"{site or settings.PAGODA_SITE_URL}{reverse('invitation', args=[token])}"
+
+
+def site_of(request: HttpRequest) -> str:
+    """Where a link made in this request leads: PAGODA_SITE_URL where it was set, else the address its maker is on."""
+    if settings.PAGODA_SITE_URL_IS_SET:
+        return settings.PAGODA_SITE_URL
+    return request.build_absolute_uri("/").rstrip("/")
 
 
 def send(invitation: Invitation, link: str) -> bool:

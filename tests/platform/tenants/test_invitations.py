@@ -17,7 +17,7 @@ NEW = {"name": "Eve", "password": "staple-battery-9"}
 
 def invite(party, email="new@acme.example", role=Role.MEMBER):
     invitation, link = invitations.invite(party.tenant.id, email, role, invited_by=party.admin)
-    return invitation, link.removeprefix("http://localhost:8000")
+    return invitation, link.removeprefix("http://127.0.0.1:8000")
 
 
 def role_of(email, party):

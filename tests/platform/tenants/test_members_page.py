@@ -41,16 +41,30 @@ def test_the_page_lists_the_own_tenant_alone(admin, acme, rival):
 
 
 def test_an_invitation_shows_its_link_once(admin, acme):
-    response = admin.post("/members/invite", {"email": "new@acme.example", "role": "member"})
-    link = re.search(r'value="http://localhost:8000(/invitations/[^"]+/)"', response.content.decode())[1]
+    response = admin.post("/members/invite", {"email": "new@acme.example", "role": "member"}, follow=True)
+    assert response.redirect_chain == [("/members/", 302)]
+    link = re.search(r'value="http://testserver(/invitations/[^"]+/)"', response.content.decode())[1]
     assert response["Cache-Control"] == "no-store"
     assert link not in admin.get("/members/").content.decode()
     admin.logout()
     assert admin.get(link).status_code == 200
 
 
+def test_links_use_the_sites_address_where_it_is_set(admin, settings):
+    settings.PAGODA_SITE_URL, settings.PAGODA_SITE_URL_IS_SET = "https://chat.example", True
+    response = admin.post("/members/invite", {"email": "new@acme.example", "role": "member"}, follow=True)
+    assert 'value="https://chat.example/invitations/' in response.content.decode()
+
+
+def test_a_secret_is_not_shown_on_another_tenants_page(admin, acme, rival):
+    Membership.across_tenants.create(tenant=rival.tenant, user=acme.admin, role=Role.ADMIN)
+    admin.post("/members/keys", {"label": "ci"})
+    assert "new-key" not in admin.get("/members/?tenant=rival").content.decode()
+    assert "new-key" not in admin.get("/members/?tenant=acme").content.decode()
+
+
 def test_an_invitation_can_be_withdrawn(admin, acme):
-    admin.post("/members/invite", {"email": "new@acme.example", "role": "member"})
+    admin.post("/members/invite", {"email": "new@acme.example", "role": "member"}, follow=True)
     invitation = Invitation.across_tenants.get()
     admin.post(f"/members/invitations/{invitation.id}/revoke")
     assert "new@acme.example" not in admin.get("/members/").content.decode()
@@ -82,7 +96,8 @@ def test_the_last_admin_stays(admin, acme):
 
 
 def test_a_key_is_shown_once_and_revoked(admin, acme):
-    response = admin.post("/members/keys", {"label": "ci", "lifetime": "30", "requests_per_minute": "60"})
+    response = admin.post("/members/keys", {"label": "ci", "lifetime": "30", "requests_per_minute": "60"}, follow=True)
+    assert response.redirect_chain == [("/members/", 302)]
     text = re.search(r"pgd_\w{8}_[\w-]{43}", response.content.decode())[0]
     key = authenticate_key(text)
     assert (key.tenant, key.created_by, key.requests_per_minute) == (acme.tenant, acme.admin, 60)

@@ -1,7 +1,8 @@
 """`/members/`: a tenant's admin invites people, changes their roles, and hands out API keys.
 
-Everything is looked up through the tenant in scope: an id of another tenant is answered like an unknown one. The page
-that shows a secret is the answer to the POST that made it: nothing stores it, and reloading does not bring it back.
+Everything is looked up through the tenant in scope: an id of another tenant is answered like an unknown one. A new
+secret waits in the session of the person who made it for the page that follows the redirect, which takes it out:
+reloading neither makes a second one nor brings the first back.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pagoda.tenants import invitations, keys, memberships
 from pagoda.tenants.forms import InviteForm, KeyForm
 from pagoda.tenants.models import ApiKey, Invitation, Membership, Role
 from pagoda.tenants.views.access import TenantRequest, tenant_admin_required
+
+SHOW_ONCE = "members_show_once"
 
 
 def _page(request: TenantRequest, status: int = 200, **extra: Any) -> HttpResponse:
@@ -40,7 +43,15 @@ def _page(request: TenantRequest, status: int = 200, **extra: Any) -> HttpRespon
 @require_GET
 @tenant_admin_required
 def members(request: TenantRequest) -> HttpResponse:
-    return _page(request)
+    made: dict[str, Any] = request.session.pop(SHOW_ONCE, {})
+    if made.pop("tenant_id", None) != str(request.membership.tenant_id):
+        made = {}  # another tenant was chosen in between
+    return _page(request, **made)
+
+
+def _show_once(request: TenantRequest, **made: Any) -> HttpResponse:
+    request.session[SHOW_ONCE] = made | {"tenant_id": str(request.membership.tenant_id)}
+    return redirect("members")
 
 
 @require_POST
@@ -55,12 +66,13 @@ def invite(request: TenantRequest) -> HttpResponse:
             form.cleaned_data["email"],
             form.cleaned_data["role"],
             invited_by=request.user,
+            site=invitations.site_of(request),
         )
     except invitations.InvitationRefused as refusal:
         form.add_error("email", str(refusal))
         return _page(request, status=422, invite_form=form)
     mailed = invitations.send(invitation, link)
-    return _page(request, new_invitation=invitation, new_link=link, mailed=mailed)
+    return _show_once(request, new_link=link, new_email=invitation.email, mailed=mailed)
 
 
 @require_POST
@@ -114,7 +126,7 @@ def create_key(request: TenantRequest) -> HttpResponse:
         expires=form.expires(),
         requests_per_minute=form.cleaned_data["requests_per_minute"],
     )
-    return _page(request, new_key=key, new_key_text=text)
+    return _show_once(request, new_key=text, new_label=key.label)
 
 
 @require_POST
