@@ -73,6 +73,14 @@ def reserved(besides: Quota | None = None) -> int:
     return quotas.aggregate(total=Sum("reservation"))["total"] or 0
 
 
+def check_limit(quota: Quota) -> None:
+    """Raises ValidationError where the limit is more than the smallest pool has."""
+    capacity = smallest()
+    if capacity is not None and quota.limit is not None and quota.limit > capacity.total_blocks:
+        message = _("The pool has %(total)s blocks: leave this empty for the whole pool.")
+        raise ValidationError({"limit": message % {"total": f"{capacity.total_blocks:,}"}})
+
+
 def check_reservation(quota: Quota) -> None:
     """Raises ValidationError where all reservations together would exceed the smallest pool."""
     capacity = smallest()

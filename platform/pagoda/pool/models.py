@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F
 from django.utils import timezone
@@ -34,7 +34,7 @@ class Quota(models.Model):
     weight = models.FloatField(
         _("weight"),
         default=1.0,
-        validators=[MinValueValidator(0.01)],
+        validators=[MinValueValidator(0.001), MaxValueValidator(1000)],
         help_text=_("Share of what is left while tenants compete: 2 gets twice as much as 1."),
     )
 
@@ -60,11 +60,13 @@ class Quota(models.Model):
 
     def clean(self) -> None:
         """Refuse what the pool cannot honour, with the numbers."""
-        from pagoda.pool.capacity import check_reservation
+        from pagoda.pool.capacity import check_limit, check_reservation
 
         super().clean()
-        if self.limit is not None and self.reservation is not None and self.reservation > self.limit:
-            raise ValidationError({"limit": _("The reservation cannot exceed the limit.")})
+        if self.limit:
+            check_limit(self)
+            if self.reservation is not None and self.reservation > self.limit:
+                raise ValidationError({"limit": _("The reservation cannot exceed the limit.")})
         if self.reservation is not None and self.tenant_id is not None:
             check_reservation(self)
 

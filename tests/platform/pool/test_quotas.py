@@ -61,13 +61,26 @@ def test_a_suspended_tenant_reserves_nothing(acme, rival, pool):
     reserve(acme, 64)
 
 
-@pytest.mark.parametrize("wrong", [{"reservation": 9, "limit": 8}, {"weight": 0}, {"limit": 0}])
-def test_impossible_quotas_are_refused(acme, wrong):
+@pytest.mark.parametrize("wrong", [{"reservation": 9, "limit": 8}, {"weight": 0}, {"weight": 1e308}, {"limit": 0}])
+def test_impossible_quotas_are_refused_with_one_sentence(acme, wrong):
     quota = acme.tenant.quota
     for name, value in wrong.items():
         setattr(quota, name, value)
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError) as refusal:
         quota.full_clean()
+    assert len(refusal.value.messages) == 1
+
+
+def test_no_limit_is_larger_than_the_pool(acme, rival, pool):
+    reserve(acme, 0, limit=64)
+    with pytest.raises(ValidationError, match="The pool has 64 blocks: leave this empty"):
+        reserve(rival, 0, limit=65)
+
+
+def test_a_limit_of_nothing_is_one_error(acme):
+    with pytest.raises(ValidationError) as refusal:
+        reserve(acme, 9, limit=0)
+    assert refusal.value.messages == ["Ensure this value is greater than or equal to 1."]
 
 
 def test_the_database_refuses_them_too(acme):
