@@ -51,7 +51,7 @@ class Reference:
                 torch.tensor(padded),
                 attention_mask=torch.tensor(mask),
                 max_new_tokens=OUTPUT,
-                min_new_tokens=OUTPUT,
+                eos_token_id=-1,
                 do_sample=False,
                 pad_token_id=0,
             )
