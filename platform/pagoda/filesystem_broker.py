@@ -27,11 +27,11 @@ WRITING, TAKEN, BROKEN = ".writing", ".taken", ".broken"
 class Channel(filesystem.Channel):
     """One connection to the folders that the transport options name."""
 
-    def _put(self, queue: str, message: dict[str, Any], **_: Any) -> None:
+    def _put(self, queue: str, payload: dict[str, Any], **_: Any) -> None:  # type: ignore[override]
         # Sorted by name, messages are in the order they were sent.
         name = f"{time.time_ns()}_{uuid.uuid4()}.{queue}.msg"
         try:
-            _write_whole(Path(self.data_folder_out, name), dumps(message))
+            _write_whole(Path(self.data_folder_out, name), dumps(payload))
         except OSError as error:
             raise ChannelError(f"The message {name} cannot be stored: {error}") from error
 
