@@ -150,6 +150,17 @@ describe('a question', () => {
     expect(session.outbox[0]?.error?.code).toBe('unavailable');
     expect(session.notice).toBeNull();
   });
+
+  it('tells whether there is an engine, whatever the welcome said', async () => {
+    await connect();
+    expect(session.engineAway).toBe(true);
+    await ask();
+    expect(session.engineAway).toBe(false);
+    session.send('And then?');
+    const clientId = socket().last('message.create')?.client_id;
+    socket().says({ type: 'error', code: 'unavailable', message: 'No engine.', client_id: clientId });
+    expect(session.engineAway).toBe(true);
+  });
 });
 
 describe('an answer', () => {
@@ -215,6 +226,23 @@ describe('the sidebar', () => {
     socket().says({ type: 'conversation.deleted', conversation_id: 'c1' });
     expect(session.list.items).toEqual([]);
     expect(location.pathname).toBe('/');
+  });
+
+  it('opens the shown conversation again for new messages, and not for a new title', async () => {
+    await connect();
+    await ask();
+    const opens = () => socket().sent.filter((frame) => frame.type === 'conversation.open').length;
+    const before = opens();
+    const retitled = { ...conversation, title: 'Greetings' };
+    socket().says({ type: 'conversation.changed', conversation: retitled });
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(opens()).toBe(before);
+    socket().says({ type: 'conversation.changed', conversation: { ...retitled, updated: '2026-01-02' } });
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(opens()).toBe(before + 1);
+    socket().says({ type: 'conversation.changed', conversation: { ...retitled, title: 'Hi', updated: '2026-01-03' } });
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(opens()).toBe(before + 2);
   });
 
   it('shows an address that leads nowhere as missing', async () => {

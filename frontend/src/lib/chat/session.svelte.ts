@@ -3,6 +3,7 @@ import { socketUrl, type Boot } from '../../boot';
 import { Connection, type ConnectionState } from '../protocol/connection';
 import {
   isGenerationEvent,
+  type Conversation,
   type ConversationOpened,
   type ConversationPage,
   type Creation,
@@ -39,6 +40,8 @@ export class ChatSession {
   notice = $state.raw<ServerError | null>(null);
   /** The answer that ended last, for those who listen instead of looking. */
   lastFinished = $state.raw<ChatMessage | null>(null);
+  /** What the server said last about there being an engine. */
+  engineAway = $state(false);
 
   #connection: Connection;
   #requests: Requests;
@@ -185,6 +188,7 @@ export class ChatSession {
     const other = this.welcome !== null && this.welcome.tenant.id !== welcome.tenant.id;
     if (other) this.#trees.clear();
     this.welcome = welcome;
+    this.engineAway = welcome.model === null;
     if (this.tree) void this.#open(this.tree);
     for (const tree of this.#trees.values()) if (tree !== this.tree) this.#attachAll(tree);
     this.#outbox.opened(`${welcome.tenant.id}/${welcome.member.id}`);
@@ -199,8 +203,10 @@ export class ChatSession {
     if (message.type === 'conversation.changed') {
       this.list.upsert(message.conversation);
       const tree = this.#trees.get(message.conversation.id);
-      if (tree) tree.conversation = message.conversation;
-      if (tree) this.#reopen(tree);
+      if (!tree) return;
+      const retitled = onlyRetitled(tree.conversation, message.conversation);
+      tree.conversation = message.conversation;
+      if (!retitled) this.#reopen(tree);
     } else if (message.type === 'conversation.deleted') {
       this.#forgetConversation(message.conversation_id);
     }
@@ -237,6 +243,8 @@ export class ChatSession {
 
   #created(created: MessageCreated): void {
     const entry = this.#outbox.confirmed(created);
+    // A repeated one was made earlier and tells nothing about now.
+    if (!created.repeated) this.engineAway = false;
     const id = created.conversation.id;
     this.list.upsert(created.conversation);
     const known = this.#trees.get(id);
@@ -254,7 +262,11 @@ export class ChatSession {
   }
 
   #refused(error: ServerError): void {
-    if (this.#requests.answer(error) || this.#outbox.refused(error)) return;
+    if (this.#requests.answer(error)) return;
+    if (this.#outbox.refused(error)) {
+      if (error.code === 'unavailable') this.engineAway = true;
+      return;
+    }
     for (const tree of error.generation_id ? this.#trees.values() : []) {
       for (const message of tree.messages) {
         if (message.progress?.id !== error.generation_id) continue;
@@ -341,6 +353,11 @@ export class ChatSession {
       else this.notice = { type: 'error', code: 'offline', message: '' };
     }
   }
+}
+
+/** A new title and nothing else: every message that comes or ends moves `updated`. */
+function onlyRetitled(shown: Conversation | null, told: Conversation): boolean {
+  return shown !== null && shown.title !== told.title && shown.updated === told.updated;
 }
 
 function stored(key: string): string | null {

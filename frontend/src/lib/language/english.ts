@@ -1,4 +1,6 @@
 /** Every sentence of the page, in English; the other languages have the same shape. */
+import type { Limits } from '../chat/failure';
+
 const number = new Intl.NumberFormat('en');
 const plural = (count: number, one: string, many: string) => `${number.format(count)} ${count === 1 ? one : many}`;
 
@@ -96,6 +98,7 @@ export const english = {
   dismiss: 'Dismiss',
   answerStarted: 'The answer is being written.',
   answerFinished: (start: string) => `Answer finished. ${start}`,
+  answerFailed: 'The answer failed.',
   tenant: 'Tenant',
   members: 'Members and keys',
   admin: 'Administration',
@@ -112,6 +115,31 @@ export const english = {
     internal: 'Something went wrong on the server. Try again; if it stays, tell your admin.',
     offline: 'There is no connection. Try again when it is back.',
   } as Record<string, string>,
+  /** Why the engine made no answer, by the code of its error. */
+  failures: {
+    kv_limit_exceeded: ({ needed, limit }) =>
+      (needed === null || limit === null
+        ? 'This conversation needs more memory than your tenant can have.'
+        : `This conversation needs memory for ${number.format(needed)} tokens, and your tenant can have ${number.format(limit)}.`) +
+      ' Shorten the message, start a new conversation, or ask your admin for a higher limit.',
+    context_length_exceeded: ({ needed, limit }) =>
+      (needed === null || limit === null
+        ? 'This conversation is longer than the model can read.'
+        : `This conversation has ${number.format(needed)} tokens, and the model can read ${number.format(limit)}.`) +
+      ' Shorten the message, or start a new conversation.',
+    invalid_request: () =>
+      'The engine cannot work with this message. Change it, or start a new conversation; if it stays, tell your admin.',
+    queue_full: ({ waiting }) =>
+      (waiting === null
+        ? 'Too many requests of your tenant are waiting.'
+        : `${plural(waiting, 'request', 'requests')} of your tenant ${waiting === 1 ? 'is' : 'are'} waiting already, which is the limit.`) +
+      ' Try again in a moment.',
+    unknown_account: () =>
+      'The engine does not know your tenant at the moment. Try again in a few seconds; if it stays, ask your admin.',
+    model_error: () => 'The model failed on this answer. Try again; if it stays, tell your admin.',
+    engine_stopping: () => 'The engine was being stopped. Try again when it is back.',
+    unavailable: () => 'The engine could not be reached. Try again in a moment.',
+  } as Record<string, (limits: Limits) => string>,
   retryAfter: (seconds: number) => `Try again in ${plural(seconds, 'second', 'seconds')}.`,
 };
 

@@ -94,6 +94,7 @@ export const korean: Dictionary = {
   dismiss: '닫기',
   answerStarted: '답변을 작성하고 있습니다.',
   answerFinished: (start) => `답변이 끝났습니다. ${start}`,
+  answerFailed: '답변에 실패했습니다.',
   tenant: '테넌트',
   members: '구성원과 키',
   admin: '관리',
@@ -109,6 +110,29 @@ export const korean: Dictionary = {
     unavailable: '현재 엔진에 연결할 수 없습니다. 잠시 후 다시 시도하세요.',
     internal: '서버에서 문제가 발생했습니다. 다시 시도하고, 계속되면 관리자에게 알려 주세요.',
     offline: '연결되어 있지 않습니다. 연결되면 다시 시도하세요.',
+  },
+  failures: {
+    kv_limit_exceeded: ({ needed, limit }) =>
+      (needed === null || limit === null
+        ? '이 대화에는 테넌트가 쓸 수 있는 것보다 많은 메모리가 필요합니다.'
+        : `이 대화에는 ${number.format(needed)}토큰 분량의 메모리가 필요하지만 테넌트의 한도는 ${number.format(limit)}토큰입니다.`) +
+      ' 메시지를 줄이거나 새 대화를 시작하거나 관리자에게 한도를 늘려 달라고 요청하세요.',
+    context_length_exceeded: ({ needed, limit }) =>
+      (needed === null || limit === null
+        ? '대화가 모델이 읽을 수 있는 길이를 넘었습니다.'
+        : `이 대화는 ${number.format(needed)}토큰이지만 모델은 ${number.format(limit)}토큰까지 읽을 수 있습니다.`) +
+      ' 메시지를 줄이거나 새 대화를 시작하세요.',
+    invalid_request: () =>
+      '엔진이 이 메시지를 처리할 수 없습니다. 메시지를 고치거나 새 대화를 시작하고, 계속되면 관리자에게 알려 주세요.',
+    queue_full: ({ waiting }) =>
+      (waiting === null
+        ? '테넌트의 대기 요청이 너무 많습니다.'
+        : `테넌트의 대기 요청이 한도인 ${number.format(waiting)}개에 이르렀습니다.`) + ' 잠시 후 다시 시도하세요.',
+    unknown_account: () =>
+      '엔진이 현재 이 테넌트를 알지 못합니다. 몇 초 후 다시 시도하고, 계속되면 관리자에게 문의하세요.',
+    model_error: () => '모델이 이 답변을 만들다 실패했습니다. 다시 시도하고, 계속되면 관리자에게 알려 주세요.',
+    engine_stopping: () => '엔진이 종료되는 중이었습니다. 엔진이 돌아오면 다시 시도하세요.',
+    unavailable: () => '엔진에 연결할 수 없었습니다. 잠시 후 다시 시도하세요.',
   },
   retryAfter: (seconds) => `${number.format(seconds)}초 후 다시 시도하세요.`,
 };

@@ -49,11 +49,11 @@ export const language = new Language();
 /** Codes of which our sentence says all there is. */
 const SELF_EXPLAINING = ['unavailable', 'offline'];
 
-/** What a refusal means for the person: what to do first, then the server's own words. */
+/** What a refusal means for the person: what to do first, then the server's own words, which are English. */
 export function explain(error: { code: string; message: string; retry_after_s?: number | null }): string {
   const { errors, retryAfter } = language.text;
   const advice = errors[error.code] ?? errors.internal ?? '';
   const wait = error.retry_after_s ? retryAfter(Math.ceil(error.retry_after_s)) : '';
-  const words = SELF_EXPLAINING.includes(error.code) ? '' : error.message;
+  const words = SELF_EXPLAINING.includes(error.code) || language.code !== 'en' ? '' : error.message;
   return [advice, wait, words].filter(Boolean).join(' ');
 }

@@ -35,15 +35,18 @@ export interface Usage {
   prompt_tokens: number;
   cached_tokens: number;
   output_tokens: number;
-  queued_s?: number;
-  prefill_s?: number;
-  decode_s?: number;
-  blocks_freed?: number;
+  /** Times and blocks are null, or not there, where they are not known. */
+  queued_s?: number | null;
+  prefill_s?: number | null;
+  decode_s?: number | null;
+  blocks_freed?: number | null;
 }
 
 export interface ErrorBody {
   code: string;
   message: string;
+  /** The numbers of a limit. */
+  details?: Record<string, number | string>;
 }
 
 export interface GenerationRef {
