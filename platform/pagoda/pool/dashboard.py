@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Sum
+from django.db.models import Count, Q, Sum
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -21,8 +21,12 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Fills the context of admin/index.html (called by the admin's theme)."""
     since = timezone.now() - timedelta(hours=24)
     records = UsageRecord.across_tenants.filter(created__gte=since)
+    asked_for = ~Q(purpose="title")  # a title is the platform's own work
     sums = records.aggregate(
-        generations=Count("id"), prompt=Sum("prompt_tokens"), cached=Sum("cached_tokens"), output=Sum("output_tokens")
+        answers=Count("id", filter=asked_for),
+        output=Sum("output_tokens", filter=asked_for),
+        prompt=Sum("prompt_tokens"),
+        cached=Sum("cached_tokens"),
     )
     prompt, cached = sums["prompt"] or 0, sums["cached"] or 0
     tenants = Tenant.objects.filter(is_active=True).count()
@@ -31,9 +35,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         _pool_tile(),
         _tile(_("Tenants"), f"{tenants:,}", _("active"), "admin:tenants_tenant_changelist"),
         _tile(_("People"), f"{people:,}", _("can sign in"), "admin:tenants_user_changelist"),
-        _tile(
-            _("Answers"), f"{sums['generations']:,}", _("in the last 24 hours"), "admin:usage_usagerecord_changelist"
-        ),
+        _tile(_("Answers"), f"{sums['answers']:,}", _("in the last 24 hours"), "admin:usage_usagerecord_changelist"),
         _tile(
             _("Tokens written"),
             f"{sums['output'] or 0:,}",
@@ -60,6 +62,12 @@ def _pool_tile() -> dict[str, str]:
     total = sum(report.total for report in reports)
     if not total:
         return _tile(_("KV pool"), "—", _("no engine can be reached"), "pool_live")
-    held = total - sum(report.free for report in reports)
-    note = _("%(held)s of %(total)s blocks are held") % {"held": f"{held:,}", "total": f"{total:,}"}
-    return _tile(_("KV pool"), f"{100 * held / total:.0f} %", note, "pool_live")
+    active, cached = (
+        sum(getattr(account, kind) for report in reports for account in report.accounts)
+        for kind in ("active", "cached")
+    )
+    note = _("of %(total)s blocks active; %(cached)s cached, given up when needed") % {
+        "total": f"{total:,}",
+        "cached": f"{cached:,}",
+    }
+    return _tile(_("KV pool"), f"{active:,}", note, "pool_live")

@@ -27,38 +27,48 @@ TEXTS = (
     gettext_noop("not reachable"),
     gettext_noop("updated"),
     gettext_noop("no answer from the server"),
-    gettext_noop("own lru"),
-    gettext_noop("reclaimed"),
-    gettext_noop("over share"),
-    gettext_noop("limit lowered"),
-    gettext_noop("recompute"),
-    gettext_noop("swap"),
 )
 """What the page's script writes, translated."""
+
+EXPLAINED = {
+    "own_lru": gettext_noop("for its own newer prompts"),
+    "reclaimed": gettext_noop("to give another tenant its reservation"),
+    "over_share": gettext_noop("because it held more than its share"),
+    "limit_lowered": gettext_noop("because its limit was lowered"),
+    "recompute": gettext_noop("to be computed again"),
+    "swap": gettext_noop("to be brought back from memory"),
+    "evicted": gettext_noop("Cached blocks evicted"),
+    "preempted": gettext_noop("Running answers set aside"),
+    "for others": gettext_noop("for others"),
+}
+"""The engine's causes in plain words."""
 
 
 @require_GET
 def live_page(request: HttpRequest) -> HttpResponse:
+    columns = (
+        _("Tenant"),
+        _("Share of the pool"),
+        _("Active"),
+        _("Cached"),
+        _("Held"),
+        _("Reservation"),
+        _("Limit"),
+        _("Weight"),
+        _("Running / waiting"),
+        _("Hit rate"),
+        _("Evictions"),
+        _("Preemptions"),
+    )
     context = {
         **admin.site.each_context(request),
         "title": _("KV pool"),
         "data": live(),
         "data_url": reverse("pool_live_data"),
-        "texts": {text: _(text) for text in TEXTS},
-        "columns": (
-            _("Tenant"),
-            _("Share of the pool"),
-            _("Active"),
-            _("Cached"),
-            _("Held"),
-            _("Reservation"),
-            _("Limit"),
-            _("Weight"),
-            _("Running / waiting"),
-            _("Hit rate"),
-            _("Evictions"),
-            _("Preemptions"),
-        ),
+        "texts": {text: _(text) for text in TEXTS}
+        | {name: _(text) for name, text in EXPLAINED.items()}
+        | {"columns": columns},
+        "columns": columns,
     }
     return render(request, "pool/live.html", context)
 

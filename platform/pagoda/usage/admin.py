@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet, Sum
 from django.db.models.functions import TruncDay
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 from django.utils.translation import gettext_lazy
+from django_celery_beat.models import PeriodicTask
 from unfold.admin import ModelAdmin
 
 from pagoda.tenants.admin import AcrossTenants, ReadOnly
@@ -33,7 +36,18 @@ class UsageHourAdmin(AcrossTenants, ReadOnly, ModelAdmin):
         context = getattr(response, "context_data", None)
         if context and "cl" in context:
             context["days"] = totals_by_day(context["cl"].queryset)
+            context["next_roll_up"] = next_roll_up()
         return response
+
+
+def next_roll_up() -> datetime | None:
+    """When the sums are made next; None where the task is switched off, or was never scheduled."""
+    task = PeriodicTask.objects.filter(task="usage.roll_up", enabled=True).first()
+    if task is None:
+        return None
+    now = timezone.now()
+    # The estimate is taken against a slightly later clock: a second more, so that 2:04:59.9 is told as 2:05.
+    return now + task.schedule.remaining_estimate(now) + timedelta(seconds=1)
 
 
 def totals_by_day(hours: QuerySet[UsageHour], days: int = 31) -> list[dict[str, Any]]:

@@ -1,11 +1,15 @@
 """Operators set quotas and watch the pool; nobody else gets in."""
 
 import html
+import re
+import uuid
 
 import pytest
+from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from pagoda.pool.models import Quota
 from pagoda.tenants.models import AuditEntry, Tenant
+from pagoda.usage.models import UsageRecord
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -122,3 +126,36 @@ def test_only_operators_get_in(client, acme, path):
     for person in (acme.admin, acme.member):
         client.force_login(person)
         assert client.get(path)["Location"].startswith("/admin/login/")
+
+
+def test_a_member_at_the_admins_door_is_told_who_is_signed_in(client, acme):
+    client.force_login(acme.member)
+    page = client.get("/admin/", follow=True).content.decode()
+    assert f"You are signed in as {acme.member.email}, who is no operator." in page
+    client.logout()
+    assert "who is no operator" not in client.get("/admin/", follow=True).content.decode()
+
+
+def test_the_dashboard_counts_answers_and_not_titles(desk, acme, rival):
+    sizes = {"model": "echo", "prompt_tokens": 5, "cached_tokens": 0}
+    for party, purpose, written in ((acme, "chat", 100), (rival, "api", 10), (acme, "title", 1)):
+        UsageRecord.across_tenants.create(
+            tenant=party.tenant, generation_id=uuid.uuid4(), purpose=purpose, output_tokens=written, **sizes
+        )
+    tiles = {str(tile["label"]): tile["value"] for tile in desk.get("/admin/").context["tiles"]}
+    assert (tiles["Answers"], tiles["Tokens written"]) == ("2", "110")
+
+
+def test_the_dashboard_tells_active_blocks_from_cached_ones(desk, engine, acme):
+    [pool, *_] = desk.get("/admin/").context["tiles"]
+    assert pool["value"] == "0"
+    assert "of 64 blocks active; " in pool["note"]
+
+
+def test_usage_that_was_not_summed_yet_says_when_it_will_be(desk):
+    page = "/admin/usage/usagehour/"
+    assert "Usage is summed by the hour." in desk.get(page).content.decode()
+    schedule = CrontabSchedule.objects.create(minute="5")
+    PeriodicTask.objects.create(name="roll up", task="usage.roll_up", crontab=schedule)
+    assert re.search(r"the next time at \d+:05 [ap].m.", desk.get(page).content.decode())
+    assert "Create a new item" not in desk.get(page).content.decode()

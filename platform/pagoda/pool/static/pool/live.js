@@ -9,6 +9,7 @@ const MIB = 2 ** 20;
 const integer = new Intl.NumberFormat(language);
 const large = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const small = new Intl.NumberFormat(language, { maximumSignificantDigits: 2 });
+const weight = new Intl.NumberFormat(language, { maximumFractionDigits: 3 });
 const percent = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %` : "—");
 
 /** Blocks in MiB; a toy model's blocks are a few bytes. */
@@ -55,21 +56,31 @@ function tile(label, blocks, engine) {
   return box;
 }
 
-/** "own_lru" in the reader's language. */
-function cause(name) {
-  const words = name.replaceAll("_", " ");
-  return texts[words] ?? words;
+const sum = (counts) => Object.values(counts).reduce((total, count) => total + count, 0);
+
+/** "40 for its own newer prompts, 23 …" from counts by cause. */
+function listed(counts, name) {
+  const named = Object.entries(counts).filter(([, count]) => count);
+  return named.map(([key, count]) => `${integer.format(count)} ${name(key)}`).join(", ");
 }
 
-function causes(counts, detail = {}) {
-  const cell = element("td", "number");
-  const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
-  cell.append(element("b", "", integer.format(total)));
-  const named = Object.entries(counts).filter(([, count]) => count);
-  if (named.length) cell.append(element("small", "", named.map(([name, count]) => `${cause(name)} ${integer.format(count)}`).join(", ")));
-  const whom = Object.entries(detail).filter(([, count]) => count);
-  if (whom.length) cell.append(element("small", "", `← ${whom.map(([name, count]) => `${name} ${integer.format(count)}`).join(", ")}`));
-  return cell;
+/** What was taken from this tenant and why, as a line below its numbers; null where nothing was. */
+function losses(account) {
+  const parts = [];
+  const cause = (name) => texts[name] ?? name;
+  if (sum(account.evictions)) {
+    const others = { ...account.evicted_by };
+    delete others[account.name];
+    const whom = sum(others) ? ` (${texts["for others"]}: ${listed(others, (name) => name)})` : "";
+    parts.push(`${texts.evicted}: ${listed(account.evictions, cause)}${whom}`);
+  }
+  if (sum(account.preemptions)) parts.push(`${texts.preempted}: ${listed(account.preemptions, cause)}`);
+  if (!parts.length) return null;
+  const line = element("tr", "pool-losses");
+  const cell = element("td", "", parts.join(" · "));
+  cell.colSpan = texts.columns.length;
+  line.append(cell);
+  return line;
 }
 
 function row(account, engine) {
@@ -89,14 +100,21 @@ function row(account, engine) {
   const chart = element("td", "pool-chart");
   chart.append(bar);
   line.append(name, chart);
-  for (const blocks of [account.active, account.cached, account.held, account.reservation, account.limit]) {
-    line.append(element("td", "number", size(blocks, engine)));
-  }
-  line.append(element("td", "number", integer.format(account.weight)));
-  line.append(element("td", "number", `${account.running} / ${account.waiting}`));
-  line.append(element("td", "number", percent(account.hit_tokens, account.queried_tokens)));
-  line.append(causes(account.evictions, account.evicted_by), causes(account.preemptions));
-  return line;
+  const blocks = [account.active, account.cached, account.held, account.reservation, account.limit];
+  const values = [
+    ...blocks.map((count) => size(count, engine)),
+    weight.format(account.weight),
+    `${account.running} / ${account.waiting}`,
+    percent(account.hit_tokens, account.queried_tokens),
+    integer.format(sum(account.evictions)),
+    integer.format(sum(account.preemptions)),
+  ];
+  values.forEach((value, index) => {
+    const cell = element("td", "number", value);
+    cell.dataset.label = texts.columns[index + 2];
+    line.append(cell);
+  });
+  return [line, losses(account)].filter(Boolean);
 }
 
 function total(bar, engine) {
@@ -134,15 +152,15 @@ function card(engine) {
   const made = document.getElementById("pool-engine").content.cloneNode(true).firstElementChild;
   made.querySelector(".pool-model").textContent = engine.model || engine.address;
   made.querySelector(".pool-address").textContent = [engine.address, engine.device].filter(Boolean).join(" · ");
-  const sum = made.querySelector(".pool-sum");
+  const equation = made.querySelector(".pool-sum");
   if (!engine.reachable) {
-    sum.textContent = texts["not reachable"];
-    sum.classList.add("bad");
+    equation.textContent = texts["not reachable"];
+    equation.classList.add("bad");
     for (const part of made.querySelectorAll(".pool-tiles, .pool-total, .pool-legend, .pool-scroll, .pool-history")) part.remove();
     return made;
   }
-  sum.textContent = `${texts.free} ${size(engine.free, engine)} + ${texts.active} ${size(engine.active, engine)} + ${texts.cached} ${size(engine.cached, engine)} = ${size(engine.total, engine)} ${texts[unit]} `;
-  sum.append(element("span", engine.adds_up ? "good" : "bad", engine.adds_up ? `✓ ${texts["adds up"]}` : `✗ ${texts["does not add up"]}`));
+  equation.textContent = `${texts.free} ${size(engine.free, engine)} + ${texts.active} ${size(engine.active, engine)} + ${texts.cached} ${size(engine.cached, engine)} = ${size(engine.total, engine)} ${texts[unit]} `;
+  equation.append(element("span", engine.adds_up ? "good" : "bad", engine.adds_up ? `✓ ${texts["adds up"]}` : `✗ ${texts["does not add up"]}`));
   const tiles = made.querySelector(".pool-tiles");
   for (const name of ["active", "cached", "free"]) tiles.append(tile(texts[name], engine[name], engine));
   const rate = element("div");
@@ -150,7 +168,7 @@ function card(engine) {
   rate.append(element("dd", "small", `${integer.format(engine.hit_tokens)} / ${integer.format(engine.queried_tokens)} ${texts.tokens}`));
   tiles.append(rate);
   total(made.querySelector(".pool-total"), engine);
-  made.querySelector("tbody").append(...engine.accounts.map((account) => row(account, engine)));
+  made.querySelector("tbody").append(...engine.accounts.flatMap((account) => row(account, engine)));
   history(made.querySelector("svg"), engine);
   return made;
 }
