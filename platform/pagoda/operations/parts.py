@@ -10,7 +10,7 @@ from django.conf import settings
 
 from pagoda_inference.address import default_address
 
-MAX_WEBSOCKET_FRAME = 256 * 1024
+MAX_WEBSOCKET_FRAME = 1024 * 1024
 """Bytes of one websocket message (docs/websocket.md)."""
 
 
