@@ -33,6 +33,9 @@ CLOSE_WITHIN_S = 2.0
 WAITING_REQUESTS = 64
 """Requests of one socket that wait for their turn; beyond them its frames are left unread."""
 
+_GONE = (OSError, RuntimeError)
+"""What a server raises to whoever sends to a client that is gone: the first on finding out, the second from then on."""
+
 URGENT = (requests.Ping, requests.AttachGeneration, requests.DetachGeneration, requests.StopGeneration)
 """Answered while earlier requests of the same socket are still being worked on. All others keep their order."""
 
@@ -96,12 +99,16 @@ class ChatConsumer(AsyncWebsocketConsumer):
         """Send, waiting while the client does not read; a client that never does loses the socket."""
         if self._closed:
             return
+        text = msgspec.json.encode(payload).decode()
         try:
             async with asyncio.timeout(STALLED_S):
-                await self.send(text_data=msgspec.json.encode(payload).decode())
+                await self.send(text_data=text)
         except TimeoutError:
             logger.info("a socket was not read for %d s", STALLED_S)
             await self.close_with(1008)
+        except _GONE:
+            # ``disconnect`` is on its way.
+            self._closed = True
 
     async def close_with(self, code: int) -> None:
         """Close, once. Nothing is sent or answered from here on."""
@@ -116,6 +123,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
             self._abandoned = True
             if self._serving is not None:
                 self._serving.cancel()
+        except _GONE:
+            return
 
     async def hint(self, event: dict[str, Any]) -> None:
         """Something of this member's changed elsewhere."""
