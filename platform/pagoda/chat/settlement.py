@@ -39,10 +39,27 @@ def _settle_message(generation: Generation) -> None:
     conversation = message.conversation
     conversation.updated = timezone.now()
     conversation.save(update_fields=["updated"])
+    if not conversation.title and conversation.deleted is None:
+        if message.state == Message.State.COMPLETE:
+            ask = partial(tasks.title_conversation.delay, str(conversation.tenant_id), str(conversation.pk))
+            transaction.on_commit(ask, robust=True)
+        else:
+            _title_by_question(conversation)
     _hint(conversation)
-    if message.state == Message.State.COMPLETE and not conversation.title and conversation.deleted is None:
-        ask = partial(tasks.title_conversation.delay, str(conversation.tenant_id), str(conversation.pk))
-        transaction.on_commit(ask, robust=True)
+
+
+def _title_by_question(conversation: Conversation) -> None:
+    """Where no answer was completed, nothing asks the model for a title: the question's first words will do."""
+    complete = Message.objects.filter(
+        conversation=conversation, role=Message.Role.ASSISTANT, state=Message.State.COMPLETE
+    )
+    question = titles.first_question(conversation)
+    if not question or complete.exists():
+        return
+    title = titles.from_question(question)
+    # Not over a title that the member gives at this moment.
+    if Conversation.objects.filter(pk=conversation.pk, title="").update(title=title):
+        conversation.title = title
 
 
 def _settle_title(generation: Generation) -> None:

@@ -46,6 +46,7 @@ async def test_the_first_answer_asks_for_a_title_and_its_tabs_hear_of_it(
     assert generation.request["request_class"] == "batch"
     record = await database_sync_to_async(UsageRecord.across_tenants.get)(generation_id=generation.pk)
     assert (record.purpose, record.tenant_id, record.user_id) == ("title", acme.tenant.pk, acme.member.pk)
+    assert record.model == "echo"
 
 
 async def test_a_title_is_asked_for_once(socket: Socket, titles_asked: Asked) -> None:
@@ -72,6 +73,19 @@ async def test_a_lost_task_is_found_again(socket: Socket, rival_socket: Socket, 
     await database_sync_to_async(Conversation.across_tenants.update)(updated=earlier)
     assert await database_sync_to_async(tasks.title_untitled)() == 2
     assert await database_sync_to_async(tasks.title_untitled)() == 0
+
+
+async def test_without_a_complete_answer_the_question_names_the_conversation(
+    socket: Socket, rival_socket: Socket, titles_asked: Asked
+) -> None:
+    failed = await socket.ask("why " * 1250)
+    assert (await socket.read_answer(failed["generation_id"])).state == "failed"
+    title = (await socket.expect("conversation.changed"))["conversation"]["title"]
+    assert title.startswith("why why")
+    assert len(title) <= titles.LENGTH
+    theirs = await rival_socket.ask("How do trees drink?")
+    await rival_socket.read_answer(theirs["generation_id"])
+    assert [each for _, each in titles_asked] == [theirs["conversation"]["id"]]
 
 
 async def test_another_tenants_id_titles_nothing(socket: Socket, titles_asked: Asked, rival: Any) -> None:
