@@ -23,7 +23,7 @@ from pagoda_inference.protocol import Usage
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """How far one generation has come. text and token_ids are everything up to seq."""
+    """How far one generation has come. text and token_ids are everything up to seq. model: '' while not known."""
 
     generation_id: uuid.UUID
     seq: int
@@ -33,6 +33,7 @@ class Snapshot:
     cached_tokens: int
     output_tokens: int
     token_ids: tuple[int, ...] = ()
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Outcome:
 
 
 _SETTLED_FIELDS = (
-    *("state", "finish_reason", "error", "seq", "text", "token_ids", "engine_instance", "request", "finished"),
+    *("state", "finish_reason", "error", "seq", "text", "token_ids", "engine_instance", "model", "request", "finished"),
     *("prompt_tokens", "cached_tokens", "output_tokens", "queued_s", "prefill_s", "decode_s", "blocks_freed"),
     *("lease_owner", "lease_expires"),
 )
@@ -123,6 +124,8 @@ def _apply(generation: Generation, snapshot: Snapshot, outcome: Outcome) -> None
     generation.text = snapshot.text
     generation.token_ids = list(snapshot.token_ids)
     generation.engine_instance = snapshot.instance
+    # Whoever asked without an engine at hand (a title) could not name it.
+    generation.model = generation.model or snapshot.model
     generation.prompt_tokens = snapshot.prompt_tokens
     generation.cached_tokens = snapshot.cached_tokens
     generation.output_tokens = snapshot.output_tokens

@@ -95,13 +95,14 @@ class Generation(TenantOwned):
         return str(self.tenant_id)
 
     def usage(self) -> dict[str, Any]:
-        """Tokens, seconds and the receipt of a Stop, as clients see them."""
+        """Tokens, seconds and the receipt of a Stop, as clients see them; None: the engine died and told nothing."""
+        told = bool(self.queued_s or self.prefill_s or self.decode_s)
         return {
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
-            "queued_s": round(self.queued_s, 4),
-            "prefill_s": round(self.prefill_s, 4),
-            "decode_s": round(self.decode_s, 4),
-            "blocks_freed": self.blocks_freed,
+            "queued_s": round(self.queued_s, 4) if told else None,
+            "prefill_s": round(self.prefill_s, 4) if told else None,
+            "decode_s": round(self.decode_s, 4) if told else None,
+            "blocks_freed": self.blocks_freed if told else None,
         }

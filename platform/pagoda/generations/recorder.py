@@ -80,6 +80,11 @@ class Recorder:
         await recording.stop()
         return True
 
+    def newest_seq(self, generation: Generation) -> int:
+        """How far a generation has come: exactly where it is recorded here, otherwise as of its last snapshot."""
+        recording = self._recordings.get(generation.pk)
+        return max(generation.seq, recording.seq if recording is not None else 0)
+
     async def wait_submitted(self, generation_id: uuid.UUID, within_s: float) -> None:
         """Until the engine knows a generation that is recorded here."""
         recording = self._recordings.get(generation_id)

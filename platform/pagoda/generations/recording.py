@@ -69,6 +69,7 @@ class Recording:
         # A generation that was stored once had begun: to begin it again would double it.
         self._command = service.command(generation) if generation.state == Generation.State.QUEUED else None
         self._instance = generation.engine_instance
+        self._model = generation.model
         self._client: EngineClient | None = None
         self._text = [generation.text]
         self._token_ids = list(generation.token_ids)
@@ -89,6 +90,7 @@ class Recording:
             cached_tokens=self._cached_tokens,
             output_tokens=self._output_tokens,
             token_ids=tuple(self._token_ids),
+            model=self._model,
         )
 
     async def acknowledge(self, seq: int) -> None:
@@ -139,7 +141,7 @@ class Recording:
         timeout = GRACE_S if away_since is None else max(0.1, away_since + GRACE_S - time.monotonic())
         try:
             client = await self._connect(self.address)
-            await client.connect(timeout=timeout)
+            self._model = (await client.connect(timeout=timeout)).id
         except EngineRefused as error:
             raise EngineLost(f"The engine does not accept this server: {error}") from error
         instance = client.instance or ""

@@ -39,17 +39,17 @@ async def follow(
     dies, ``finished`` says interrupted. Waits as its reader waits: events pile up in the engine, not here. Raises
     GenerationUnknown.
     """
-    seq, waits = after_seq, 0
+    seq, waits, beginning = after_seq, 0, True
     while True:
         generation = await database_sync_to_async(_read)(tenant_id, generation_id)
         if generation.settled:
             for event in _ending(generation, seq):
                 yield event
             return
-        if seq < generation.seq:
+        if seq < generation.seq or (beginning and seq > recorder.current().newest_seq(generation)):
             yield _snapshot(generation, generation.seq)
             seq = generation.seq
-        before = seq
+        beginning, before = False, seq
         async with aclosing(_from_engine(generation, seq)) as events:
             async for event in events:
                 seq = event["seq"]
@@ -120,7 +120,7 @@ def _ending(generation: Generation, seq: int) -> list[dict[str, Any]]:
     if generation.state == Generation.State.INTERRUPTED:
         # Somebody may have heard more from the engine than its recorder: the stored text is what counts.
         return [_snapshot(generation, generation.seq), finished]
-    if seq < generation.seq - 1:
+    if seq < generation.seq - 1 or seq > generation.seq:
         return [_snapshot(generation, generation.seq - 1), finished]
     return [finished]
 

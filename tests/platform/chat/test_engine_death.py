@@ -53,6 +53,8 @@ async def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it
     assert answer.kinds()[-2:] == ["snapshot", "finished"]
     assert answer.finished is not None
     assert answer.finished["seq"] == answer.seq >= 40
+    unknown = ("queued_s", "prefill_s", "decode_s", "blocks_freed")
+    assert {answer.finished["usage"][name] for name in unknown} == {None}
     assert (await rival_socket.read_answer(other["generation_id"])).state == "interrupted"
 
     stored = await database_sync_to_async(Message.across_tenants.get)(pk=created["assistant_message"]["id"])

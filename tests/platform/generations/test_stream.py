@@ -89,12 +89,30 @@ async def test_a_rival_can_neither_follow_nor_stop(create: Create, acme: Any, ri
     assert (text, events[-1]["state"]) == (echo(question)[1], "complete")
 
 
-async def test_a_seq_that_never_was_hears_the_end_alone(create: Create, acme: Any) -> None:
-    generation = await create(acme, "Hello", owner=recorder.current().owner)
+async def test_a_follower_beyond_the_newest_is_corrected_by_a_snapshot(create: Create, acme: Any) -> None:
+    question = long_question()
+    generation = await create(acme, question, owner=recorder.current().owner)
     recorder.current().start(generation)
-    text, events = await follow(generation, after_seq=1_000_000)
-    assert text == ""
-    assert [event["type"] for event in events] == ["generation.finished"]
+    for _ in range(2):  # while it is written, and when it has ended
+        text, events = await follow(generation, after_seq=1_000_000)
+        assert text == echo(question)[1]
+        assert events[0]["type"] == "generation.snapshot"
+    assert [event["type"] for event in events] == ["generation.snapshot", "generation.finished"]
+
+
+async def test_a_follower_that_is_ahead_of_the_database_gets_no_snapshot(create: Create, acme: Any) -> None:
+    question = long_question()
+    generation = await create(acme, question, owner=recorder.current().owner)
+    recorder.current().start(generation)
+    events = stream.follow(generation.tenant_id, generation.pk)
+    seq = 0
+    while seq < 20:
+        seq = (await anext(events))["seq"]
+    await events.aclose()
+    assert (await stored(generation)).seq < seq
+    again = stream.follow(generation.tenant_id, generation.pk, seq)
+    assert (await anext(again))["type"] == "generation.delta"
+    await again.aclose()
 
 
 def test_a_nul_is_shown_and_stored_as_a_replacement_character() -> None:
