@@ -35,7 +35,7 @@ TEMPERATURE = 0.2
 TEMPERATURE_OF_ANOTHER_ANSWER = 0.8
 TOP_P = 0.9
 
-CONTINUABLE = (Message.State.INTERRUPTED, Message.State.CANCELLED)
+ALWAYS_CONTINUABLE = (Message.State.INTERRUPTED, Message.State.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,17 @@ class Submitted:
 
 
 def find(identity: Identity, client_id: str) -> Submitted | None:
-    """What this client_id made before."""
+    """What this client_id made before. Raises RequestRefused(not_found) where that was deleted since."""
     submission = (
         Submission.objects.filter(sender=identity.sender, client_id=client_id)
         .select_related("conversation", "user_message", "assistant_message", "generation")
         .first()
     )
-    return _submitted(submission, repeated=True) if submission else None
+    if submission is None:
+        return None
+    if submission.conversation.deleted is not None:
+        raise RequestRefused("not_found", "What this client_id made was deleted.", "client_id")
+    return _submitted(submission, repeated=True)
 
 
 def prepare(identity: Identity, request: Submit) -> Plan | Submitted:
@@ -96,9 +100,7 @@ def prepare(identity: Identity, request: Submit) -> Plan | Submitted:
     turns = tuple(context.path_to(message.parent))
     if isinstance(request, RegenerateMessage):
         return Plan(request, message.conversation_id, message.parent, None, turns)
-    ended_by_length = message.generation is not None and message.generation.finish_reason == "length"
-    if message.state not in CONTINUABLE and not ended_by_length:
-        raise RequestRefused("conflict", "This answer is complete: there is nothing to continue.", "message_id")
+    _refuse_not_continuable(message)
     if written := _whole_characters(message):
         turns += (ChatMessage("assistant", written, tuple(message.token_ids)),)
     return Plan(request, message.conversation_id, message.parent, message, turns)
@@ -141,6 +143,18 @@ def _prepare_message(identity: Identity, request: CreateMessage) -> Plan:
 def _refuse_streaming(message: Message, field: str) -> None:
     if message.state == Message.State.STREAMING:
         raise RequestRefused("conflict", "This answer is still being written: wait for it or stop it.", field)
+
+
+def _refuse_not_continuable(message: Message) -> None:
+    """A failed answer goes on from its text: what ended it (a limit, a fault of the model) may be over."""
+    if message.state in ALWAYS_CONTINUABLE:
+        return
+    if message.state == Message.State.FAILED:
+        if not _whole_characters(message):
+            reason = "This answer failed before anything was written: ask for another one."
+            raise RequestRefused("conflict", reason, "message_id")
+    elif message.generation is None or message.generation.finish_reason != "length":
+        raise RequestRefused("conflict", "This answer is complete: there is nothing to continue.", "message_id")
 
 
 def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], model: str, owner: str) -> Submission:

@@ -241,6 +241,8 @@ async def test_what_the_engine_refuses_fails_with_its_reason(socket: Socket) -> 
     )
     shown = opened["messages"][1]
     assert (shown["state"], shown["error"]["code"]) == ("failed", "context_length_exceeded")
+    error = await socket.refusal("message.continue", client_id=client_id(), message_id=shown["id"])
+    assert (error["code"], "failed" in error["message"]) == ("conflict", True)
 
 
 async def test_a_full_queue_fails_with_its_reason(socket: Socket) -> None:

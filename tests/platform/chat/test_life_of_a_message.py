@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +14,9 @@ from channels.db import database_sync_to_async
 from chat_sockets import Answer, Socket, client_id
 from engine_at_hand import echo, long_question
 
+from pagoda.chat.consumer import ChatConsumer
 from pagoda.chat.models import Conversation, Message
+from pagoda.generations import recorder
 from pagoda.generations.models import Generation
 from pagoda.usage.models import UsageRecord
 
@@ -149,6 +154,27 @@ async def test_an_answer_is_written_although_nobody_listens(socket: Socket, open
     assert (await stored_message(created["assistant_message"]["id"])).content == echo(question)[1]
 
 
+@pytest.mark.parametrize("error", [OSError, RuntimeError])
+async def test_a_client_that_vanishes_leaves_no_error_in_the_log(
+    socket: Socket,
+    error: type[Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    question = long_question()
+    created = await socket.ask(question)
+    await socket.read_until(created["generation_id"], 5)
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(ChatConsumer, "send", fail)
+    await recorder.current().wait_settled(uuid.UUID(created["generation_id"]), 8)
+    assert (await stored_message(created["assistant_message"]["id"])).content == echo(question)[1]
+    gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 async def test_a_finished_answer_can_be_attached_to(socket: Socket) -> None:
     created = await socket.ask("Hello")
     first = await socket.read_answer(created["generation_id"])
@@ -237,6 +263,17 @@ async def test_the_same_client_id_from_many_sockets_at_once_makes_one_pair_of_ro
     assert sorted(each["repeated"] for each in created) == [False, True, True, True]
     answers = await asyncio.gather(*(each.read_answer(created[0]["generation_id"]) for each in sockets))
     assert {answer.text for answer in answers} == {echo("Hello")[1]}
+    assert await counts(acme.tenant.pk) == (1, 2, 1)
+
+
+async def test_the_client_id_of_a_deleted_conversation_finds_nothing(socket: Socket, acme: Any) -> None:
+    name = client_id()
+    created = await socket.ask("Hello", client_id=name)
+    await socket.read_answer(created["generation_id"])
+    conversation_id = created["conversation"]["id"]
+    await socket.request("conversation.delete", "conversation.deleted", conversation_id=conversation_id)
+    error = await socket.refusal("message.create", client_id=name, content="Hello")
+    assert (error["code"], error["field"]) == ("not_found", "client_id")
     assert await counts(acme.tenant.pk) == (1, 2, 1)
 
 
@@ -356,6 +393,27 @@ async def test_an_answer_ended_by_its_length_can_be_continued_and_a_complete_one
     assert first.text.rstrip("\ufffd") + rest.text == echo(question)[1]
     error = await socket.refusal("message.continue", client_id=client_id(), **fields)
     assert error["code"] == "conflict"
+
+
+async def test_a_failed_answer_with_text_can_be_continued(socket: Socket, acme: Any, rival_socket: Socket) -> None:
+    question = long_question()
+    created = await socket.ask(question, sampling={"temperature": 0, "max_tokens": 20})
+    first = await socket.read_answer(created["generation_id"])
+    message_id = created["assistant_message"]["id"]
+
+    def fail() -> None:
+        Message.across_tenants.filter(pk=message_id).update(state="failed")
+        Generation.across_tenants.filter(pk=created["generation_id"]).update(
+            state="failed", finish_reason="error", error={"code": "model_error", "message": "It failed.", "details": {}}
+        )
+
+    await database_sync_to_async(fail)()
+    fields = {"message_id": message_id, "sampling": {"temperature": 0}}
+    assert (await rival_socket.refusal("message.continue", client_id=client_id(), **fields))["code"] == "not_found"
+    continued = await socket.request("message.continue", "message.created", client_id=client_id(), **fields)
+    rest = await socket.read_answer(continued["generation_id"])
+    assert rest.state == "complete"
+    assert first.text.rstrip("\ufffd") + rest.text == echo(question)[1]
 
 
 async def test_of_two_that_continue_at_once_one_does(socket: Socket, open_socket: OpenSocket, acme: Any) -> None:
