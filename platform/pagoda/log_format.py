@@ -1,4 +1,4 @@
-"""One JSON object per log line, for collectors that read structured logs."""
+"""Log lines: one JSON object each for collectors that read structured logs, and no tracebacks of refused requests."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class RefusedWithoutTraceback(logging.Filter):
+    """A request that was refused (a status of 400 to 499) is one line: its exception is how Django says no."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if 400 <= getattr(record, "status_code", 0) < 500:
+            record.exc_info = record.exc_text = None
+        return True

@@ -375,8 +375,13 @@ LOGGING: dict[str, Any] = {
         "json": {"()": "pagoda.log_format.JsonFormatter"},
         "text": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
     },
+    "filters": {"refused": {"()": "pagoda.log_format.RefusedWithoutTraceback"}},
     "handlers": {
-        "console": {"class": "logging.StreamHandler", "formatter": read_text("PAGODA_LOG_FORMAT", "text")},
+        "console": {
+            "class": "logging.StreamHandler",
+            "formatter": read_text("PAGODA_LOG_FORMAT", "text"),
+            "filters": ["refused"],
+        },
     },
     "root": {"handlers": ["console"], "level": read_text("PAGODA_LOG_LEVEL", "INFO").upper()},
     "loggers": {"django.server": {"handlers": ["console"], "propagate": False}},
