@@ -106,7 +106,7 @@ class TenantAdmin(ModelAdmin):
     list_filter = ("is_active",)
     search_fields = ("name", "slug")
     prepopulated_fields: ClassVar[dict[str, tuple[str, ...]]] = {"slug": ("name",)}
-    fields = (("name", "slug"), "is_active", ("cache_scope", "retention_days"), "created")
+    fields = (("name", "slug"), "is_active", "cache_scope", "retention_days", "created")
     readonly_fields = ("created",)
     radio_fields: ClassVar[dict[str, int]] = {"cache_scope": admin.VERTICAL}
     inlines: tuple[type[admin.options.InlineModelAdmin], ...] = (MembershipInline, InvitationInline, ApiKeyInline)
