@@ -70,3 +70,10 @@ def test_pages_speak_korean_and_run_under_a_strict_policy(client, page):
     assert "script-src 'self';" in policy
     assert "unsafe-eval" not in policy
     assert "<script>" not in response.content.decode()
+
+
+def test_signing_in_leaves_no_message_for_a_later_page(acme, rival, client):
+    client.post("/accounts/login/", {"login": acme.admin.email, "password": "correct horse battery"})
+    page = client.get("/members/")
+    assert page.status_code == 200
+    assert [str(message) for message in page.context["messages"]] == []
