@@ -27,6 +27,11 @@ START_TIMEOUT_S = 240.0
 T = TypeVar("T")
 
 
+def _like_a_terminal() -> None:
+    """Ctrl-C is heard, also where the tests themselves run in the background and ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def until(condition: Callable[[], T], timeout_s: float, what: str) -> T:
     """What ``condition`` gives once it is true; fails with ``what`` after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
@@ -77,7 +82,7 @@ class Stack:
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 self.command, cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL,
-                stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                stdout=output, stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_like_a_terminal,
             )  # fmt: skip
         until(self._said_ready, START_TIMEOUT_S, "Pagoda is not ready")
         return time.monotonic() - begun
