@@ -9,6 +9,7 @@ from queue import Empty
 from typing import Any
 
 import pytest
+from django.conf import settings
 from kombu import Connection
 from kombu.transport import filesystem, virtual
 
@@ -33,9 +34,9 @@ def connect(home: Path) -> Connection:
     )
 
 
-def test_without_redis_the_worker_uses_it() -> None:
+def test_the_worker_uses_it_exactly_where_there_is_no_redis() -> None:
     with app.connection_for_write() as connection:
-        assert isinstance(connection.transport, filesystem_broker.Transport)
+        assert isinstance(connection.transport, filesystem_broker.Transport) == (settings.REDIS_URL is None)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"5", b'{"body": ""}'])
