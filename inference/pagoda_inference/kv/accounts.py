@@ -120,8 +120,12 @@ class Accounts:
 
     def room(self, ledger: Ledger) -> int:
         """Blocks the account can make active right now without anybody's preemption."""
-        uncommitted = self.total - self.committed + max(0, ledger.reservation - ledger.active)
-        return min(ledger.limit - ledger.active, uncommitted)
+        return self.room_if(ledger, ledger.active, self.committed)
+
+    def room_if(self, ledger: Ledger, active: int, committed: int) -> int:
+        """The same, supposing that ``active`` of the account's blocks and ``committed`` in all were the figures."""
+        uncommitted = self.total - committed + max(0, ledger.reservation - active)
+        return min(ledger.limit - active, uncommitted)
 
     def activated(self, ledger: Ledger) -> None:
         """One more block of the account is active."""

@@ -75,9 +75,10 @@ class Admission:
     def _make_room_to_admit(self, step: Step, request: Request, *, may_preempt: bool) -> bool:
         """Whether the whole known context plus one block per sequence can be had, if need be by preemption."""
         ledger = self._workload.ledger(request.account)
-        if self._pool.accounts.room(ledger) >= self._admission_need(request, ledger):
+        needed = self._admission_need(request, ledger)
+        if self._pool.accounts.room(ledger) >= needed:
             return True
-        if not may_preempt or not self._workload.make_room(step, request, self._admission_need(request, ledger)):
+        if not may_preempt or not self._workload.make_room(step, request, needed):
             return False
         # A victim may have shared prefix blocks with the request: they are cached now, and waking them counts.
         return self._pool.accounts.room(ledger) >= self._admission_need(request, ledger)

@@ -45,9 +45,7 @@ class PreemptionPlanner:
         return victims
 
     def _room(self, ledger: Ledger) -> int:
-        active = self._active[ledger.id]
-        uncommitted = self._pool.total - self._committed + max(0, ledger.reservation - active)
-        return min(ledger.limit - active, uncommitted)
+        return self._pool.accounts.room_if(ledger, self._active[ledger.id], self._committed)
 
     def _release(self, victim: Request) -> None:
         ledger = self._ledger(victim)
