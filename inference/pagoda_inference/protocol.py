@@ -54,6 +54,11 @@ class Sampling(Message, frozen=True):
     ``max_tokens`` counts output tokens (``None``: up to the context's end). ``temperature`` 0 is greedy. ``top_p`` in
     (0, 1]. ``seed`` makes sampling repeatable. ``stop`` strings are not part of the output. ``ignore_eos`` runs to
     ``max_tokens`` (benchmarks).
+
+    ``n`` answers to one prompt, each from a random stream of its own; they share the prompt's blocks. ``beam_width``
+    above 0 searches with that many beams and returns the best ``n`` of them at the end, scored by the sum of log
+    probabilities / length ** ``length_penalty``. ``early_stopping``: True ends the search when ``beam_width`` answers
+    are complete; False when no open beam can beat the worst of them as it stands; "never" when none ever could.
     """
 
     max_tokens: int | None = None
@@ -62,6 +67,10 @@ class Sampling(Message, frozen=True):
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    n: int = 1
+    beam_width: int = 0
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
 
 
 class Generate(Message, frozen=True, tag="generate"):
@@ -167,12 +176,20 @@ class Started(Message, frozen=True, tag="started"):
 
 
 class Delta(Message, frozen=True, tag="delta"):
-    """New text. ``token_ids`` are the tokens behind it; text may be '' while a character is incomplete."""
+    """New text of answer ``index``. ``token_ids`` are the tokens behind it; text may be '' while a character is
+    incomplete.
+
+    ``finish_reason`` is set on the last delta of an answer where there are several. ``score``: of an answer found by
+    beam search.
+    """
 
     id: str
     seq: int
     text: str
     token_ids: tuple[int, ...] = ()
+    index: int = 0
+    finish_reason: FinishReason | None = None
+    score: float | None = None
 
 
 class Finished(Message, frozen=True, tag="finished"):
@@ -217,30 +234,96 @@ class Frame(Message, frozen=True):
 
 
 class Account(Message, frozen=True):
-    """A tenant's ledger in the pool, in blocks. ``limit`` None is the whole pool. reservation <= limit, weight > 0."""
+    """A tenant's ledger in the pool, in blocks. ``limit`` None is the whole pool. reservation <= limit, weight > 0.
+
+    ``host_bytes`` and ``disk_bytes`` bound what it keeps in those tiers; None: whatever the tier has.
+    """
 
     id: str
     reservation: int = 0
     limit: int | None = None
     weight: float = 1.0
+    host_bytes: int | None = None
+    disk_bytes: int | None = None
 
 
 class SetAccounts(Message, frozen=True):
     """The full list of accounts. Idempotent: a ``version`` not above the engine's own is ignored.
 
-    Accounts missing from the list are deleted: their running work is aborted and their blocks are purged.
+    Accounts missing from the list are deleted: their running work is aborted and their blocks are purged from every
+    tier. ``pool_blocks``: size of the pool that the reservations were made for. Where the engine has fewer and they no
+    longer fit, they are scaled down in proportion and an alert is raised; without it such a list is refused.
     """
 
     version: int
     accounts: tuple[Account, ...]
+    pool_blocks: int | None = None
 
 
 class AccountsSet(Message, frozen=True):
-    """``version`` now in force; ``error`` says why the list was refused as a whole (nothing changed)."""
+    """``version`` now in force; ``error`` says why the list was refused as a whole (nothing changed).
+
+    ``scaled``: factor that reservations were multiplied with because the pool shrank (1.0: none).
+    """
 
     version: int
     applied: bool
     error: Error | None = None
+    scaled: float = 1.0
+
+
+class Prefix(Message, frozen=True):
+    """A text that all tenants may share the KV of. Exactly one of ``messages``, ``text``, ``token_ids`` is set.
+
+    messages: the turns that conversations begin with, usually one system message; what every conversation that begins
+    with them has in common is published. Whole blocks only.
+    """
+
+    id: str
+    messages: tuple[ChatMessage, ...] | None = None
+    text: str | None = None
+    token_ids: tuple[int, ...] | None = None
+
+
+class Publish(Message, frozen=True):
+    """The full list of published prefixes. Idempotent: a ``version`` not above the engine's own is ignored.
+
+    What is new is computed at once; what is missing from the list is no longer found by anybody, and freed.
+    """
+
+    version: int
+    prefixes: tuple[Prefix, ...]
+
+
+class PublishedPrefix(Message, frozen=True):
+    """``blocks`` that it holds, shared with other published prefixes included; ``error`` says why it is not there."""
+
+    id: str
+    tokens: int
+    blocks: int
+    error: Error | None = None
+
+
+class Published(Message, frozen=True):
+    """``version`` now in force, and what became of each prefix. Prefixes that do not fit are refused one by one."""
+
+    version: int
+    applied: bool
+    prefixes: tuple[PublishedPrefix, ...] = ()
+
+
+class Purge(Message, frozen=True):
+    """Conversations were deleted: drop their blocks from every tier, except those that others use too. Idempotent."""
+
+    account: str
+    lineages: tuple[str, ...]
+
+
+class Purged(Message, frozen=True):
+    """``blocks`` of the pool and ``stored`` copies in the tiers that are gone."""
+
+    blocks: int
+    stored: int = 0
 
 
 class GetModels(Message, frozen=True):
@@ -313,6 +396,14 @@ class AccountReport(Message, frozen=True):
     """By kind: recompute, swap."""
     queue_wait_s: float = 0.0
     """Total time requests waited for admission."""
+    tier_bytes: dict[str, int] = {}
+    """Bytes kept by tier: host, disk."""
+    tier_limits: dict[str, int] = {}
+    """Most bytes it may keep by tier."""
+    demoted: dict[str, int] = {}
+    """Blocks copied down by tier: host, disk."""
+    promoted: dict[str, int] = {}
+    """Blocks copied back to the pool by the tier they came from: host, disk."""
 
 
 class PoolReport(Message, frozen=True):
@@ -327,6 +418,11 @@ class PoolReport(Message, frozen=True):
     bytes_per_block: int
     accounts_version: int
     accounts: tuple[AccountReport, ...]
+    published_version: int = 0
+    tier_totals: dict[str, int] = {}
+    """Size of each tier in bytes."""
+    alerts: tuple[str, ...] = ()
+    """What an operator should look at, one sentence each."""
 
 
 # --- the service ------------------------------------------------------------------------------------------------------
@@ -334,6 +430,8 @@ class PoolReport(Message, frozen=True):
 METHODS: dict[str, tuple[Any, Any]] = {
     "Stream": (Command, Frame),
     "SetAccounts": (SetAccounts, AccountsSet),
+    "Publish": (Publish, Published),
+    "Purge": (Purge, Purged),
     "GetModels": (GetModels, ModelInfo),
     "Tokenize": (Tokenize, Tokens),
     "Detokenize": (Detokenize, Text),

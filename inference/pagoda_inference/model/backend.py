@@ -18,16 +18,34 @@ class Chunk:
     block_table: physical block of each logical block, covering at least ``start + T`` tokens.
     sampler: how to choose the next token after the last of ``token_ids``; None when the chunk ends before the known
         end of the sequence, so that only its KV is wanted.
+    forks: further samplers that choose a token each after the same last token: the prompt is done, and several answers
+        begin. The result is a tuple of 1 + len(forks) tokens then.
+    candidates: above 0 for beam search: the result is ``Candidates``, and the samplers are not used.
     """
 
     token_ids: Sequence[int]
     start: int
     block_table: Sequence[int]
     sampler: Sampler | None = None
+    forks: Sequence[Sampler] = ()
+    candidates: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The most probable next tokens in order of probability (ties: the lower id first), with their log
+    probabilities."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
 
 
 class ChunkError(Exception):
     """One chunk of a step failed (for example: logits that are not numbers). The step's other chunks are good."""
+
+
+Result = int | tuple[int, ...] | Candidates | ChunkError | None
+"""What a step gives for one chunk: see ``Backend.run``."""
 
 
 class Backend(Protocol):
@@ -45,14 +63,23 @@ class Backend(Protocol):
     dtype: str
     device: str
 
-    def run(self, chunks: Sequence[Chunk]) -> list[int | ChunkError | None]:
+    def run(self, chunks: Sequence[Chunk]) -> list[Result]:
         """Compute one step for all chunks together.
 
-        Returns, per chunk: the next token id, None where no sampler was given, or a ChunkError for that chunk alone.
+        Returns, per chunk: the next token id (or what ``forks`` and ``candidates`` ask for instead), None where no
+        sampler was given, or a ChunkError for that chunk alone.
         An exception means that the whole step failed and nothing was sampled.
         """
         ...
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy whole blocks (source, destination) within the pool, before the next ``run`` (copy-on-write)."""
+        ...
+
+    def read_blocks(self, ids: Sequence[int]) -> list[bytearray]:
+        """Copies of whole blocks, ``bytes_per_block`` each. From any thread, for blocks that no step is writing."""
+        ...
+
+    def write_blocks(self, ids: Sequence[int], payloads: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Put such copies back. From any thread, for blocks that no step reads or writes."""
         ...

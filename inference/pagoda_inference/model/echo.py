@@ -72,6 +72,15 @@ class EchoBackend:
         for source, destination in pairs:
             self._pool[destination * size : (destination + 1) * size] = self._pool[source * size : (source + 1) * size]
 
+    def read_blocks(self, ids: Sequence[int]) -> list[bytearray]:
+        size = self.bytes_per_block
+        return [self._pool[id * size : (id + 1) * size] for id in ids]
+
+    def write_blocks(self, ids: Sequence[int], payloads: Sequence[bytes | bytearray | memoryview]) -> None:
+        size = self.bytes_per_block
+        for id, payload in zip(ids, payloads, strict=True):
+            self._pool[id * size : (id + 1) * size] = payload
+
     def _write(self, chunk: Chunk) -> None:
         if not chunk.token_ids or chunk.start + len(chunk.token_ids) > len(chunk.block_table) * self.block_size:
             raise ValueError("a chunk needs at least one token and a block table that covers it")

@@ -49,6 +49,12 @@ class TransformersBackend:
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._memory.copy_blocks(pairs)
 
+    def read_blocks(self, ids: Sequence[int]) -> list[bytearray]:
+        return self._memory.read_blocks(ids)
+
+    def write_blocks(self, ids: Sequence[int], payloads: Sequence[bytes | bytearray | memoryview]) -> None:
+        self._memory.write_blocks(ids, payloads)
+
     @torch.inference_mode()
     def logits(self, chunks: Sequence[Chunk], wanted: Sequence[int]) -> torch.Tensor:
         """Run one step; logits [len(wanted), V] after the last token of the ``wanted`` chunks (indices)."""
