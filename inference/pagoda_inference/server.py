@@ -115,6 +115,8 @@ class Server:
     def _handlers(self) -> grpc.GenericRpcHandler:
         unary = {
             "SetAccounts": lambda service, message: service.set_accounts(message),
+            "Publish": lambda service, message: service.publish(message),
+            "Purge": lambda service, message: service.purge(message),
             "GetModels": lambda service, message: _resolved(service.info),
             "Tokenize": lambda service, message: service.tokenize(message),
             "Detokenize": lambda service, message: service.detokenize(message),

@@ -14,6 +14,7 @@ from pagoda_inference.generation import Generation
 from pagoda_inference.generation_log import GenerationLog, Key
 from pagoda_inference.generation_store import AccountLogsFull, GenerationStore
 from pagoda_inference.model.tokenizer import ChatTokenizer
+from pagoda_inference.prefixes import Resolved, resolve
 from pagoda_inference.preparation import (
     InvalidCommand,
     check_names,
@@ -32,6 +33,10 @@ from pagoda_inference.protocol import (
     Generate,
     ModelInfo,
     PoolReport,
+    Publish,
+    Published,
+    Purge,
+    Purged,
     SetAccounts,
     Text,
     Tokenize,
@@ -174,6 +179,15 @@ class Service:
         """Replace all accounts."""
         return await asyncio.wrap_future(self.engine.set_accounts(message))
 
+    async def publish(self, message: Publish) -> Published:
+        """Replace all published prefixes; those that cannot be tokenised are refused one by one."""
+        resolved = await asyncio.get_running_loop().run_in_executor(self._threads, self._resolve, message)
+        return resolved.merged(await asyncio.wrap_future(self.engine.publish(resolved.publish)))
+
+    async def purge(self, message: Purge) -> Purged:
+        """Drop what was cached for conversations that are gone."""
+        return await asyncio.wrap_future(self.engine.purge(message))
+
     async def report(self) -> PoolReport:
         """The pool now."""
         return await asyncio.wrap_future(self.engine.report())
@@ -200,6 +214,12 @@ class Service:
     def close(self) -> None:
         """Let the threads go."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _resolve(self, message: Publish) -> Resolved:
+        info = self.info
+        return resolve(
+            message, self._tokenizer, context_length=info.context_length, vocabulary_size=info.vocabulary_size
+        )
 
     def _tokenize(self, message: Tokenize) -> tuple[int, ...]:
         if (message.text is None) == (message.messages is None):

@@ -12,6 +12,8 @@ from pagoda_inference.client.errors import EngineRefused, EngineUnavailable
 from pagoda_inference.protocol import Error
 
 UNARY_TIMEOUT_S = 10.0
+PUBLISH_TIMEOUT_S = 120.0
+"""A published text is computed at once, which takes a while on a CPU."""
 
 OPTIONS = [
     ("grpc.max_receive_message_length", -1),

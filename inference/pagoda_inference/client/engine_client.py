@@ -15,7 +15,14 @@ import grpc.aio
 import msgspec
 
 from pagoda_inference.address import Address
-from pagoda_inference.client.channel import OPTIONS, UNARY_TIMEOUT_S, credentials, metadata, translate
+from pagoda_inference.client.channel import (
+    OPTIONS,
+    PUBLISH_TIMEOUT_S,
+    UNARY_TIMEOUT_S,
+    credentials,
+    metadata,
+    translate,
+)
 from pagoda_inference.client.errors import EngineRefused, EngineUnavailable
 from pagoda_inference.client.subscription import Subscription
 from pagoda_inference.protocol import (
@@ -33,6 +40,10 @@ from pagoda_inference.protocol import (
     GetModels,
     ModelInfo,
     PoolReport,
+    Publish,
+    Published,
+    Purge,
+    Purged,
     Refused,
     SetAccounts,
     Text,
@@ -150,6 +161,16 @@ class EngineClient:
         answer: AccountsSet = await self._unary("SetAccounts", message)
         return answer
 
+    async def publish(self, message: Publish) -> Published:
+        """Replace the engine's published prefixes, and wait until they are computed."""
+        answer: Published = await self._unary("Publish", message, PUBLISH_TIMEOUT_S)
+        return answer
+
+    async def purge(self, message: Purge) -> Purged:
+        """Drop what is cached for conversations alone that are gone. Idempotent."""
+        answer: Purged = await self._unary("Purge", message)
+        return answer
+
     async def models(self) -> ModelInfo:
         """What the engine serves."""
         answer: ModelInfo = await self._unary("GetModels", GetModels())
@@ -215,10 +236,10 @@ class EngineClient:
             raise self._failure
         return self._channel
 
-    async def _unary(self, name: str, message: Any) -> Any:
+    async def _unary(self, name: str, message: Any, timeout_s: float = UNARY_TIMEOUT_S) -> Any:
         call = self._open_channel().unary_unary(method_path(name))
         with self._translated():
-            data = await call(encode(message), timeout=UNARY_TIMEOUT_S, metadata=self._metadata)
+            data = await call(encode(message), timeout=timeout_s, metadata=self._metadata)
         return decoder(METHODS[name][1])(data)
 
     @contextlib.contextmanager

@@ -18,6 +18,10 @@ from pagoda_inference.protocol import (
     GetModels,
     ModelInfo,
     PoolReport,
+    Publish,
+    Published,
+    Purge,
+    Purged,
     SetAccounts,
     Text,
     Tokenize,
@@ -62,6 +66,16 @@ class SyncEngineClient:
     def set_accounts(self, message: SetAccounts) -> AccountsSet:
         """Replace the engine's accounts. A list it cannot take comes back as ``error``."""
         answer: AccountsSet = self._unary("SetAccounts", message)
+        return answer
+
+    def publish(self, message: Publish) -> Published:
+        """Replace the engine's published prefixes, and wait until they are computed."""
+        answer: Published = self._unary("Publish", message)
+        return answer
+
+    def purge(self, message: Purge) -> Purged:
+        """Drop what is cached for conversations alone that are gone. Idempotent."""
+        answer: Purged = self._unary("Purge", message)
         return answer
 
     def tokenize(self, text: str | None = None, messages: tuple[ChatMessage, ...] | None = None) -> Tokens:
