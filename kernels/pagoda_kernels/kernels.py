@@ -23,13 +23,22 @@ class Kernels:
     name: str
     write_kv: Callable[..., None]
     copy_blocks: Callable[..., None]
+    gather_blocks: Callable[..., list[bytearray]]
+    scatter_blocks: Callable[..., None]
     paged_attention: Callable[..., torch.Tensor]
     native: NativeLibrary | None = None
 
 
 def torch_kernels() -> Kernels:
     """Plain torch: any device, no compiler."""
-    return Kernels("torch", reference.write_kv, reference.copy_blocks, reference.paged_attention)
+    return Kernels(
+        "torch",
+        reference.write_kv,
+        reference.copy_blocks,
+        reference.gather_blocks,
+        reference.scatter_blocks,
+        reference.paged_attention,
+    )
 
 
 def cpu_kernels(home: Path) -> Kernels:
@@ -39,4 +48,12 @@ def cpu_kernels(home: Path) -> Kernels:
     except (BuildError, OSError) as error:
         logger.warning("Running on plain torch, which is several times slower: %s.", error)
         return torch_kernels()
-    return Kernels("native", native.write_kv, native.copy_blocks, native.paged_attention, native)
+    return Kernels(
+        "native",
+        native.write_kv,
+        native.copy_blocks,
+        native.gather_blocks,
+        native.scatter_blocks,
+        native.paged_attention,
+        native,
+    )

@@ -1,4 +1,5 @@
-"""Paged attention in plain torch: what every other implementation has to equal, and the way without a compiler.
+"""Paged attention and block copies in plain torch: what every other implementation has to equal, and the way without a
+compiler.
 
 PagedAttention (arXiv 2309.06180, section 4.1). Layouts of a layer's pools: keys [blocks, kv_heads, head_size,
 block_size] (the slots of a block side by side, so that scores of a block are one vector), values [blocks, kv_heads,
@@ -31,6 +32,59 @@ def copy_blocks(pools: Iterable[torch.Tensor], pairs: Sequence[tuple[int, int]])
     for pool in pools:
         for source, destination in pairs:
             pool[destination].copy_(pool[source])
+
+
+def gather_blocks(pools: Sequence[torch.Tensor], blocks: Sequence[int]) -> list[bytearray]:
+    """Copies of whole blocks: per block one payload, its bytes in every pool one after the other. Bit for bit.
+
+    The pools are contiguous. On a GPU the copies wait for what the current stream has queued, and have arrived when
+    this returns. Raises IndexError for a block that does not exist.
+    """
+    check_blocks(pools, blocks)
+    index = torch.tensor(blocks, dtype=torch.long, device=pools[0].device)
+    parts = [_rows(pool).index_select(0, index) for pool in pools]
+    return [bytearray(row.numpy()) for row in torch.cat(parts, dim=1).cpu()]
+
+
+def scatter_blocks(
+    pools: Sequence[torch.Tensor], blocks: Sequence[int], payloads: Sequence[bytes | bytearray | memoryview]
+) -> None:
+    """Put payloads of ``gather_blocks`` into ``blocks``, all different. Raises IndexError, or ValueError for a payload
+    of another length; nothing is written then."""
+    check_blocks(pools, blocks, payloads)
+    if not blocks:
+        return
+    device = pools[0].device
+    index = torch.tensor(blocks, dtype=torch.long, device=device)
+    rows = [torch.frombuffer(bytearray(payload), dtype=torch.uint8) for payload in payloads]
+    staged = torch.stack(rows).to(device)
+    start = 0
+    for pool in pools:
+        into = _rows(pool)
+        into.index_copy_(0, index, staged[:, start : start + into.shape[1]])
+        start += into.shape[1]
+
+
+def check_blocks(
+    pools: Sequence[torch.Tensor],
+    blocks: Sequence[int],
+    payloads: Sequence[bytes | bytearray | memoryview] | None = None,
+) -> None:
+    """Raise IndexError for a block that is not in the pools, ValueError for payloads that are not one per block of the
+    right length."""
+    total = pools[0].shape[0]
+    if blocks and not (min(blocks) >= 0 and max(blocks) < total):
+        raise IndexError(f"blocks {min(blocks)} to {max(blocks)} of a pool of {total}")
+    if payloads is not None:
+        size = sum(pool[0].nbytes for pool in pools)
+        lengths = [memoryview(payload).nbytes for payload in payloads]
+        if len(lengths) != len(blocks) or any(length != size for length in lengths):
+            raise ValueError(f"{len(blocks)} blocks take as many payloads of {size} bytes, not {lengths}")
+
+
+def _rows(pool: torch.Tensor) -> torch.Tensor:
+    """A pool as the bytes of its blocks [blocks, bytes of a block], sharing its memory."""
+    return pool.view(torch.uint8).flatten(1)
 
 
 def paged_attention(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,9 +52,40 @@ class KvMemory:
         self.values = [
             torch.zeros(total_blocks, s.kv_heads, block_size, s.value_size, dtype=dtype, device=device) for s in layers
         ]
+        self._layers = [pool for layer in zip(self.keys, self.values, strict=True) for pool in layer]
+        self.bytes_per_block = sum(pool[0].nbytes for pool in self._layers)
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.kernels.copy_blocks([*self.keys, *self.values], pairs)
+
+    def read_blocks(self, ids: Sequence[int]) -> list[bytearray]:
+        """One payload of ``bytes_per_block`` per block: layer after layer, keys then values. From any thread.
+
+        On a GPU the copies have a stream of their own, behind what the steps have queued so far and beside what they
+        queue from now on.
+        """
+        with self._transfer():
+            return self.kernels.gather_blocks(self._layers, ids)
+
+    def write_blocks(self, ids: Sequence[int], payloads: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Put such payloads back; they have arrived when this returns. From any thread.
+
+        Raises IndexError or ValueError, having written nothing, for blocks or payloads that do not fit the pool.
+        """
+        with self._transfer():
+            self.kernels.scatter_blocks(self._layers, ids, payloads)
+
+    @contextmanager
+    def _transfer(self) -> Iterator[None]:
+        with torch.inference_mode():
+            if self._stream is None:
+                yield
+                return
+            self._stream.wait_stream(torch.cuda.default_stream(self.device))
+            with torch.cuda.stream(self._stream):
+                yield
+                self._stream.synchronize()
 
     def step(self, chunks: Sequence[Chunk]) -> KvStep:
         return KvStep(self, chunks)

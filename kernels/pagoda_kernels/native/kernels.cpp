@@ -4,6 +4,7 @@
 #include "attention.h"
 #include "elementwise.h"
 #include "linear.h"
+#include "transfer.h"
 
 using namespace pagoda;
 
@@ -19,6 +20,10 @@ using namespace pagoda;
 extern "C" {
 
 int64_t pagoda_panel() { return PANEL; }
+
+void pagoda_gather_blocks(const TransferArguments* arguments) { gather_blocks(*arguments); }
+
+void pagoda_scatter_blocks(const TransferArguments* arguments) { scatter_blocks(*arguments); }
 
 void pagoda_paged_attention(int format, const AttentionArguments* arguments) {
     BY_FORMAT(format, paged_attention<T>(*arguments));

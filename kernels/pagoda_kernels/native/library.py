@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from pagoda_kernels import reference
@@ -31,6 +32,17 @@ class _AttentionArguments(ctypes.Structure):
     ]
 
 
+class _TransferArguments(ctypes.Structure):
+    """Mirror of TransferArguments in transfer.h."""
+
+    _fields_ = [
+        *[(name, _POINTER) for name in ("pools", "pool_bytes")],
+        ("pool_count", _INT64),
+        *[(name, _POINTER) for name in ("blocks", "payloads")],
+        ("block_count", _INT64),
+    ]
+
+
 class NativeLibrary:
     """Loaded kernels. They use torch's number of threads. Tensors are not checked for where they lie: CPU only."""
 
@@ -43,6 +55,8 @@ class NativeLibrary:
         self._rms_norm = _function(library.pagoda_rms_norm, [_INT, *[_POINTER] * 3, _INT64, _INT64, _FLOAT, _INT])
         self._rotate = _function(library.pagoda_rotate, [_INT, *[_POINTER] * 3, *[_INT64] * 5])
         self._silu_multiply = _function(library.pagoda_silu_multiply, [_INT, _POINTER, _POINTER, _INT64, _INT64, _INT])
+        self._gather_blocks = _function(library.pagoda_gather_blocks, [_POINTER])
+        self._scatter_blocks = _function(library.pagoda_scatter_blocks, [_POINTER])
         library.pagoda_panel.restype = _INT64
         self.panel = int(library.pagoda_panel())
         """Output columns of a packed weight are rounded up to a multiple of this."""
@@ -210,6 +224,39 @@ class NativeLibrary:
     def copy_blocks(pools: Sequence[torch.Tensor], pairs: Sequence[tuple[int, int]]) -> None:
         """As reference.copy_blocks: torch copies whole blocks at memory speed."""
         reference.copy_blocks(pools, pairs)
+
+    def gather_blocks(self, pools: Sequence[torch.Tensor], blocks: Sequence[int]) -> list[bytearray]:
+        """As reference.gather_blocks, in any number format. Other threads run meanwhile."""
+        reference.check_blocks(pools, blocks)
+        size = sum(pool[0].nbytes for pool in pools)
+        payloads = [bytearray(size) for _ in blocks]
+        self._transfer(self._gather_blocks, pools, blocks, payloads)
+        return payloads
+
+    def scatter_blocks(
+        self, pools: Sequence[torch.Tensor], blocks: Sequence[int], payloads: Sequence[bytes | bytearray | memoryview]
+    ) -> None:
+        """As reference.scatter_blocks, in any number format. Other threads run meanwhile."""
+        reference.check_blocks(pools, blocks, payloads)
+        self._transfer(self._scatter_blocks, pools, blocks, payloads)
+
+    @staticmethod
+    def _transfer(
+        function: Any,
+        pools: Sequence[torch.Tensor],
+        blocks: Sequence[int],
+        payloads: Sequence[bytes | bytearray | memoryview],
+    ) -> None:
+        arrays = [np.frombuffer(payload, dtype=np.uint8) for payload in payloads]  # they keep the payloads in place
+        addresses = np.array([array.ctypes.data for array in arrays], dtype=np.uint64)
+        pool_addresses = np.array([pool.data_ptr() for pool in pools], dtype=np.uint64)
+        pool_bytes = np.array([pool[0].nbytes for pool in pools], dtype=np.int64)
+        ids = np.array(blocks, dtype=np.int64)
+        arguments = _TransferArguments(
+            pool_addresses.ctypes.data, pool_bytes.ctypes.data, len(pools), ids.ctypes.data, addresses.ctypes.data,
+            len(ids),
+        )  # fmt: skip
+        function(ctypes.byref(arguments))
 
 
 def _function(function: Any, arguments: list[object]) -> Any:
