@@ -13,6 +13,9 @@ from bench.results import Results
 BENCHMARKS = {
     "serving": "output tokens per second beside transformers' static batch and its continuous batching",
     "prefix": "time to first token of a conversation's next turn, warm over cold",
+    "prefix-index": "token hit ratio of the prefix index on a Mooncake trace, by capacity",
+    "pool": "the scheduler and the KV pool alone: time per step, time and memory per block",
+    "fairness": "a tenant's time to first token beside one that floods, and what the flood loses",
 }
 
 
@@ -24,9 +27,11 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a smaller sample of the same")
     parser.add_argument("--traces", type=Path, metavar="DIR", help="folder of traces; default: the length laws")
     parser.add_argument("--repeats", type=int, default=None, help="measured rounds (default: the benchmark's own)")
+    parser.add_argument("--mooncake", type=Path, metavar="FILE", help="prefix-index: the trace, in lines of JSON")
+    parser.add_argument("--oracle", type=Path, metavar="FILE", help="prefix-index: hit ratios to compare with (JSON)")
     options = parser.parse_args()
     results = Results(options.name)
-    module = importlib.import_module(f"bench.{options.name}")
+    module = importlib.import_module(f"bench.{options.name.replace('-', '_')}")
     module.run(results, options)
     results.print_table(sys.stderr)
     if options.json == "-":

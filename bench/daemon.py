@@ -7,15 +7,16 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from pagoda_inference.client import EngineClient
-from pagoda_inference.protocol import Delta, Finished, Generate, Sampling
+from pagoda_inference.protocol import Delta, Finished, Generate, PoolReport, Sampling
 
 READY_TIMEOUT_S = 300
+REPORT_INTERVAL_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -62,21 +63,23 @@ class Daemon:
 
     async def generate(self, prompts: Sequence[Sequence[int]], outputs: Sequence[int]) -> list[Answer]:
         """Send all prompts at once; each runs to exactly its number of output tokens."""
-        begin = time.perf_counter()
         pairs = zip(prompts, outputs, strict=True)
-        return await asyncio.gather(*(self._one(list(prompt), count, begin) for prompt, count in pairs))
+        return await asyncio.gather(*(self.answer(prompt, count) for prompt, count in pairs))
 
-    async def _one(self, prompt: list[int], count: int, begin: float) -> Answer:
+    async def answer(self, prompt: Sequence[int], count: int, account: str = "bench") -> Answer:
+        """One request of a tenant, to exactly ``count`` output tokens. It ends with the task that waits for it."""
+        begin = time.perf_counter()
         command = Generate(
             id=f"bench-{next(self._ids)}",
-            account="bench",
-            scope="tenant:bench",
+            account=account,
+            scope=f"tenant:{account}",
             prompt_token_ids=tuple(prompt),
             sampling=Sampling(max_tokens=count, ignore_eos=True),
             request_class="api",
             on_disconnect="cancel",
         )
-        first, tokens = None, []
+        first: float | None = None
+        tokens: list[int] = []
         async for event in self.client.generate(command):
             if isinstance(event, Delta):
                 first = first or time.perf_counter()
@@ -88,3 +91,15 @@ class Daemon:
                 usage = event.usage
         end = time.perf_counter()
         return Answer((first or end) - begin, end - begin, usage.output_tokens, usage.cached_tokens, tuple(tokens))
+
+    async def report(self) -> PoolReport:
+        """The pool between two steps, now."""
+        return await self.until(lambda report: True)
+
+    async def until(self, reached: Callable[[PoolReport], bool], timeout_s: float = 300.0) -> PoolReport:
+        """The first report of the pool that is as wanted; TimeoutError if none is."""
+        async with asyncio.timeout(timeout_s):
+            async for report in self.client.watch(REPORT_INTERVAL_S):
+                if reached(report):
+                    return report
+        raise RuntimeError("the engine gave no report")

@@ -36,7 +36,7 @@ class Results:
         if goal is not None:
             result |= {"goal": goal, "ok": COMPARISONS[goal[:2]](result["value"], float(goal[2:]))}
         self.results.append(result)
-        return result["value"]
+        return float(result["value"])
 
     def add_value(self, name: str, value: Any, *, unit: str = "") -> None:
         """Record a list or an object as it is."""
@@ -68,6 +68,12 @@ class Results:
             print(f"{result['name']:{width}}  {text} {result.get('unit', '')}{spread}{goal}", file=stream)
         for skipped in self.skipped:
             print(f"{skipped['name']}: skipped, {skipped['why']}", file=stream)
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that ``percent`` of 100 do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
 def machine() -> dict[str, Any]:
