@@ -88,6 +88,7 @@ INSTALLED_APPS = [
     "django_prometheus",
     "django_vite",
     "pagoda.engines",
+    "pagoda.assistants",
     "pagoda.usage",
     "pagoda.generations",
     "pagoda.chat",
@@ -207,6 +208,7 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 # Written to the database by beat at its start; operators can then change the rows in the admin.
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "usage: roll up the hours": {"task": "usage.roll_up", "schedule": crontab(minute="5")},
+    "generations: purge what was deleted": {"task": "generations.send_purges", "schedule": crontab(minute="*/5")},
     "chat: apply retention": {"task": "chat.apply_retention", "schedule": crontab(hour="3", minute="20")},
     "chat: title what was left untitled": {"task": "chat.title_untitled", "schedule": crontab(minute="*/10")},
 }
@@ -320,6 +322,11 @@ UNFOLD: dict[str, Any] = {
                     {"title": _("Dashboard"), "icon": "dashboard", "link": reverse_lazy("admin:index")},
                     {"title": _("KV pool"), "icon": "memory", "link": reverse_lazy("pool_live")},
                     {"title": _("Quotas"), "icon": "tune", "link": reverse_lazy("admin:pool_quota_changelist")},
+                    {
+                        "title": _("Published prefixes"),
+                        "icon": "campaign",
+                        "link": reverse_lazy("admin:assistants_publishedprefix_changelist"),
+                    },
                 ],
             },
             {
@@ -330,6 +337,11 @@ UNFOLD: dict[str, Any] = {
                         "title": _("Tenants"),
                         "icon": "apartment",
                         "link": reverse_lazy("admin:tenants_tenant_changelist"),
+                    },
+                    {
+                        "title": _("Assistants"),
+                        "icon": "support_agent",
+                        "link": reverse_lazy("admin:assistants_assistant_changelist"),
                     },
                     {"title": _("Users"), "icon": "person", "link": reverse_lazy("admin:tenants_user_changelist")},
                     {

@@ -19,6 +19,7 @@ urlpatterns = [
     path("accounts/", include("allauth.account.urls")),
     path("i18n/", include("django.conf.urls.i18n")),
     path("", include("pagoda.tenants.urls")),
+    path("", include("pagoda.assistants.urls")),
     path("", include("pagoda.operations.urls")),
     path("", include("pagoda.chat.urls")),
 ]

@@ -14,7 +14,7 @@ WEB_LIBRARIES = {"django", "channels", "celery", "allauth", "unfold", "ninja", "
 ROWS = [
     {"chat", "api", "batches", "pool", "operations"},
     {"generations"},
-    {"usage"},
+    {"usage", "assistants"},
     {"tenants", "engines"},
 ]
 """The platform's applications, from the top row to the bottom one."""

@@ -26,7 +26,7 @@ class ConversationAdmin(ModelAdmin):
         return conversation.message_count  # type: ignore[attr-defined]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Conversation]:
-        return Conversation.across_tenants.defer("title").annotate(message_count=Count("messages"))
+        return Conversation.across_tenants.defer("title", "system_text").annotate(message_count=Count("messages"))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -8,7 +8,7 @@ class ChatConfig(AppConfig):
     verbose_name = _("Chat")
 
     def ready(self) -> None:
-        from pagoda.chat import access_watch, hints, settlement  # noqa: F401  (settlement listens to a signal)
+        from pagoda.chat import access_watch, erasure, hints, settlement  # noqa: F401  (two of them listen to signals)
         from pagoda.engines import lifespan
 
         for part in (hints, access_watch):

@@ -27,6 +27,11 @@ TURNS_DROPPED_TOGETHER = 4
 """Questions are dropped in groups: the prompt's start then stays the same for several turns, and stays cached."""
 
 
+def opening(system_text: str) -> list[ChatMessage]:
+    """What stands before the first question."""
+    return [ChatMessage("system", system_text)] if system_text else []
+
+
 def path_to(message: Message | None) -> list[ChatMessage]:
     """The turns from the start to ``message``. Answers that stayed empty are left out. Uses the database once."""
     if message is None:

@@ -7,6 +7,7 @@ import uuid
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
@@ -14,6 +15,7 @@ from pagoda.chat.identity import Identity
 from pagoda.chat.models import Conversation, Message, Submission
 from pagoda.chat.objects import conversation_as_json, messages_as_json
 from pagoda.chat.requests import RequestRefused
+from pagoda.generations import purging
 
 
 def owned(identity: Identity) -> QuerySet[Conversation]:
@@ -54,7 +56,7 @@ def message_of_generation(identity: Identity, generation_id: uuid.UUID) -> uuid.
 
 def page(identity: Identity, before: str | None, limit: int) -> tuple[list[dict[str, Any]], str | None]:
     """Conversations, newest first, and the cursor of the next page (None: this was the last)."""
-    rows = owned(identity).order_by("-updated", "-pk")
+    rows = owned(identity).defer("system_text").order_by("-updated", "-pk")
     if before is not None:
         updated, last = _read_cursor(before)
         rows = rows.filter(Q(updated__lt=updated) | Q(updated=updated, pk__lt=last))
@@ -81,10 +83,15 @@ def rename(identity: Identity, conversation_id: uuid.UUID, title: str) -> dict[s
 
 
 def delete(identity: Identity, conversation_id: uuid.UUID) -> list[uuid.UUID]:
-    """Put it out of sight; retention erases it. Returns the generations in progress, which are to be stopped."""
+    """Put it out of sight; the engines forget it, and retention erases it.
+
+    Returns the generations in progress, which are to be stopped.
+    """
     conversation = find(identity, conversation_id)
-    conversation.deleted = timezone.now()
-    conversation.save(update_fields=["deleted"])
+    with transaction.atomic():
+        conversation.deleted = timezone.now()
+        conversation.save(update_fields=["deleted"])
+        purging.order(str(conversation.tenant_id), [str(conversation.pk)])
     streaming = Message.objects.filter(conversation=conversation, state=Message.State.STREAMING)
     return [each for each in streaming.values_list("generation_id", flat=True) if each is not None]
 

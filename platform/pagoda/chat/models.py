@@ -18,7 +18,8 @@ TITLE_LENGTH = 200
 class Conversation(TenantOwned):
     """A tree of messages that belongs to one person, or to one API key; nobody else in the tenant reads it.
 
-    title: empty until one is made. deleted: out of sight from then on, erased by the retention task.
+    title: empty until one is made. system_text: the assistant it began with, kept whatever becomes of that: neither its
+    meaning nor its cached prefix changes under it. deleted: out of sight from then on, erased by the retention task.
     """
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -27,6 +28,7 @@ class Conversation(TenantOwned):
     )
     api_key = models.ForeignKey(ApiKey, null=True, blank=True, on_delete=models.CASCADE, related_name="conversations")
     title = models.CharField(_("title"), max_length=TITLE_LENGTH, blank=True)
+    system_text = models.TextField(blank=True, editable=False)
     created = models.DateTimeField(_("created"), default=timezone.now)
     updated = models.DateTimeField(_("updated"), default=timezone.now)
     deleted = models.DateTimeField(_("deleted"), null=True, blank=True)

@@ -43,6 +43,6 @@ def _erase(ids: list) -> int:
         running = Generation.objects.filter(lineage__in=lineages, finished__isnull=True)
         busy = set(running.values_list("lineage", flat=True))
         idle = [each for each in ids if str(each) not in busy]
-        Generation.objects.filter(lineage__in=[str(each) for each in idle]).delete()
         Conversation.objects.filter(pk__in=idle).delete()
+        Generation.objects.filter(lineage__in=[str(each) for each in idle]).delete()
         return len(idle)

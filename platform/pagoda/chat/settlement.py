@@ -13,17 +13,26 @@ from pagoda.chat import hints, tasks, titles
 from pagoda.chat.identity import group_of
 from pagoda.chat.models import Conversation, Message
 from pagoda.chat.objects import conversation_as_json
+from pagoda.generations import purging
 from pagoda.generations.models import Generation
 from pagoda.generations.signals import generation_settled
+
+OF_CONVERSATIONS = (Generation.Purpose.CHAT, Generation.Purpose.TITLE)
 
 
 @receiver(generation_settled, dispatch_uid="chat.settlement")
 def settle(generation: Generation, **_: Any) -> None:
-    """Nothing happens for a conversation that was erased meanwhile."""
+    """For a conversation that was deleted meanwhile, the engines forget what this generation added to it."""
+    if generation.purpose in OF_CONVERSATIONS and not _is_kept(generation.lineage):
+        purging.order(generation.account, [generation.lineage])
     if generation.purpose == Generation.Purpose.CHAT:
         _settle_message(generation)
     elif generation.purpose == Generation.Purpose.TITLE:
         _settle_title(generation)
+
+
+def _is_kept(conversation_id: str) -> bool:
+    return Conversation.objects.filter(pk=conversation_id, deleted__isnull=True).exists()
 
 
 def _settle_message(generation: Generation) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from pagoda.assistants import models as assistants
 from pagoda.chat import context, conversations, limits
 from pagoda.chat.identity import Identity
 from pagoda.chat.models import Conversation, Message, Submission
@@ -42,8 +43,9 @@ ALWAYS_CONTINUABLE = (Message.State.INTERRUPTED, Message.State.CANCELLED)
 class Plan:
     """A request that can be carried out. turns: what the model would read, uncut.
 
-    parent: what the new message follows, for a Continue what the continued answer follows. continued: that answer;
-    kept_ids: the tokens of what is kept of it, none where they are not known.
+    system_text: what a new conversation begins with; an old one has its own. parent: what the new message follows, for
+    a Continue what the continued answer follows. continued: that answer; kept_ids: the tokens of what is kept of it,
+    none where they are not known.
     """
 
     request: Submit
@@ -52,6 +54,7 @@ class Plan:
     continued: Message | None
     turns: tuple[ChatMessage, ...]
     kept_ids: tuple[int, ...] = ()
+    system_text: str = ""
 
     @property
     def kept(self) -> str:
@@ -97,7 +100,7 @@ def prepare(identity: Identity, request: Submit) -> Plan | Submitted:
     if message.role != Message.Role.ASSISTANT:
         raise RequestRefused("invalid", "This is not an answer.", "message_id")
     _refuse_streaming(message, "message_id")
-    turns = tuple(context.path_to(message.parent))
+    turns = (*context.opening(message.conversation.system_text), *context.path_to(message.parent))
     if isinstance(request, RegenerateMessage):
         return Plan(request, message.conversation_id, message.parent, None, turns)
     _refuse_not_continuable(message)
@@ -127,7 +130,9 @@ def _prepare_message(identity: Identity, request: CreateMessage) -> Plan:
     if request.conversation_id is None:
         if request.parent_id is not None:
             raise RequestRefused("invalid", "A new conversation has no message to follow.", "parent_id")
-        return Plan(request, new_id(), None, None, (question,))
+        system_text = assistants.system_text()
+        turns = (*context.opening(system_text), question)
+        return Plan(request, new_id(), None, None, turns, system_text=system_text)
     conversation = conversations.find(identity, request.conversation_id)
     parent = None
     if request.parent_id is not None:
@@ -137,7 +142,8 @@ def _prepare_message(identity: Identity, request: CreateMessage) -> Plan:
         if parent.role != Message.Role.ASSISTANT:
             raise RequestRefused("invalid", "A question follows an answer.", "parent_id")
         _refuse_streaming(parent, "parent_id")
-    return Plan(request, conversation.pk, parent, None, (*context.path_to(parent), question))
+    turns = (*context.opening(conversation.system_text), *context.path_to(parent), question)
+    return Plan(request, conversation.pk, parent, None, turns)
 
 
 def _refuse_streaming(message: Message, field: str) -> None:
@@ -161,7 +167,8 @@ def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], mode
     now = timezone.now()
     conversation, _ = Conversation.objects.get_or_create(
         pk=plan.conversation_id,
-        defaults={"tenant": identity.tenant, "created": now, "updated": now} | identity.owner_fields(),
+        defaults={"tenant": identity.tenant, "created": now, "updated": now, "system_text": plan.system_text}
+        | identity.owner_fields(),
     )
     Conversation.objects.filter(pk=conversation.pk).update(updated=now)
     conversation.updated = now

@@ -11,15 +11,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from channels.db import database_sync_to_async
 from django.conf import settings
 
 from pagoda.engines import reports
 from pagoda.engines.routing import engine_for
 from pagoda_inference.client import EngineClient, EngineRefused, EngineUnavailable, SyncEngineClient
-from pagoda_inference.protocol import ModelInfo, PoolReport, SetAccounts
+from pagoda_inference.protocol import ModelInfo, PoolReport
 
 __all__ = [
+    "address_of",
     "before_admission",
     "default_model",
     "engine_for",
@@ -38,9 +38,9 @@ RETRY_S = 0.5
 REFUSED_RETRY_S = 5.0
 WATCH_INTERVAL_S = 1.0
 
-before_admission: list[Callable[[str, ModelInfo], SetAccounts]] = []
-"""Builders of the accounts that an engine must know before it is asked anything. Called with its address and model
-after every (re)connection, in a thread that may use the database."""
+before_admission: list[Callable[[EngineClient, ModelInfo], Awaitable[None]]] = []
+"""What an engine must be told before it is asked anything. Called after every (re)connection; one that raises ends the
+connection, and it is tried again."""
 
 report_listeners: list[Callable[[EngineClient, ModelInfo, PoolReport], Awaitable[None]]] = []
 """Called with every report of every engine, on the server's loop. A failure is logged and stops nobody else."""
@@ -71,6 +71,11 @@ async def get_client(address: str) -> EngineClient:
 def sync_client(address: str, timeout_s: float = 2.0) -> SyncEngineClient:
     """A blocking client, for ``with``. ``timeout_s`` bounds each call: admin views and tasks wait for it."""
     return SyncEngineClient(address, settings.PAGODA_ENGINE_TOKEN, timeout=timeout_s)
+
+
+def address_of(client: EngineClient) -> str:
+    """The address of this process's client as PAGODA_ENGINES writes it."""
+    return next(address for address, each in _clients.items() if each is client)
 
 
 def model_of(address: str) -> ModelInfo | None:
@@ -107,13 +112,10 @@ async def stop() -> None:
 
 def _introduce(address: str) -> Callable[[EngineClient, ModelInfo], Awaitable[None]]:
     async def introduce(client: EngineClient, info: ModelInfo) -> None:
-        """Tell a newly connected engine its accounts, before anything else reaches it."""
+        """Tell a newly connected engine what it must know, before anything else reaches it."""
         _models[address] = info
-        for build in before_admission:
-            accounts = await database_sync_to_async(build)(address, info)
-            answer = await client.set_accounts(accounts)
-            if answer.error is not None:
-                logger.error("engine %s refused the accounts: %s", address, answer.error.message)
+        for tell in before_admission:
+            await tell(client, info)
         reports.mark_reachable(address)
 
     return introduce

@@ -8,8 +8,9 @@ class GenerationsConfig(AppConfig):
     verbose_name = _("Generations")
 
     def ready(self) -> None:
-        from pagoda.engines import lifespan
-        from pagoda.generations import recorder
+        from pagoda.engines import connections, lifespan
+        from pagoda.generations import purging, recorder
 
+        connections.report_listeners.append(purging.follow_report)
         lifespan.on_startup(recorder.start_up)
         lifespan.on_shutdown(recorder.shut_down)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import models
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from pagoda.tenants.identifiers import new_id
@@ -106,3 +107,24 @@ class Generation(TenantOwned):
             "decode_s": round(self.decode_s, 4) if told else None,
             "blocks_freed": self.blocks_freed if told else None,
         }
+
+
+class PendingPurge(models.Model):
+    """A lineage that one engine must forget: written with the deletion, gone when the engine has confirmed it.
+
+    account is no foreign key: the order outlives a tenant that is deleted before its engine comes back.
+    """
+
+    account = models.CharField(max_length=64)
+    lineage = models.CharField(max_length=64)
+    engine = models.CharField(max_length=255)
+    created = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        verbose_name = _("pending purge")
+        verbose_name_plural = _("pending purges")
+        ordering = ("id",)
+        indexes = (models.Index(fields=["engine", "id"], name="pending_purge_of_engine"),)
+
+    def __str__(self) -> str:
+        return f"{self.lineage} · {self.engine}"

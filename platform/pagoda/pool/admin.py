@@ -40,7 +40,7 @@ class QuotaSizes:
         pool = capacity.smallest()
         if pool is None:
             return _("not known before an engine was reached")
-        left = pool.total_blocks - capacity.reserved(besides=quota)
+        left = pool.total_blocks - capacity.reserved(besides=quota) - capacity.published()
         return _("%(size)s; others leave %(left)s blocks to reserve") % {
             "size": pool.describe(pool.total_blocks),
             "left": f"{max(0, left):,}",

@@ -11,5 +11,5 @@ class PoolConfig(AppConfig):
         from pagoda.engines import connections
         from pagoda.pool import pushing, signals  # noqa: F401  (signals register themselves)
 
-        connections.before_admission.append(pushing.accounts_at_connection)
+        connections.before_admission.append(pushing.introduce)
         connections.report_listeners.append(pushing.follow_report)

@@ -9,14 +9,18 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Sum
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from pagoda_inference.protocol import ModelInfo
+from pagoda.engines import reports
+from pagoda_inference.protocol import AccountsSet, ModelInfo
 
 if TYPE_CHECKING:
     from pagoda.pool.models import Quota
 
 MIB = 2**20
+PUBLIC = "public"
+"""The engine's own account, which published prefixes are charged to."""
 
 
 @dataclass(frozen=True)
@@ -43,16 +47,36 @@ class Capacity:
 
 
 def remember(address: str, info: ModelInfo) -> None:
-    """Store the size that an engine reports."""
+    """Store the size that an engine reports.
+
+    The size that the quotas were made for is kept where they do not fit into this one (any more): what the engine has
+    to scale them by.
+    """
     from pagoda.pool.models import EnginePool
 
-    EnginePool(
-        address=address,
-        model=info.id,
-        block_size=info.block_size,
-        total_blocks=info.total_blocks,
-        bytes_per_block=info.bytes_per_block,
-    ).save()
+    sizes = {
+        "model": info.id,
+        "block_size": info.block_size,
+        "total_blocks": info.total_blocks,
+        "bytes_per_block": info.bytes_per_block,
+        "seen": timezone.now(),
+    }
+    made = reserved()
+    fits = made <= info.total_blocks
+    if fits:
+        sizes["quota_blocks"] = info.total_blocks
+    EnginePool.objects.update_or_create(
+        address=address, defaults=sizes, create_defaults=sizes | {"quota_blocks": max(made, info.total_blocks)}
+    )
+
+
+def note_scaling(address: str, answer: AccountsSet) -> None:
+    """Remember by how much an engine scales the reservations. An answer that refuses, or is about an old list, tells
+    nothing of it."""
+    from pagoda.pool.models import EnginePool
+
+    if answer.error is None and answer.applied:
+        EnginePool.objects.filter(address=address).exclude(scaled=answer.scaled).update(scaled=answer.scaled)
 
 
 def smallest() -> Capacity | None:
@@ -73,6 +97,19 @@ def reserved(besides: Quota | None = None) -> int:
     return quotas.aggregate(total=Sum("reservation"))["total"] or 0
 
 
+def published() -> int:
+    """Blocks that published prefixes hold on the engine where they hold most, as far as this process has heard."""
+    latest = (reports.latest(address) for address in settings.PAGODA_ENGINES)
+    held = (
+        account.active + account.cached
+        for report in latest
+        if report is not None
+        for account in report.accounts
+        if account.id == PUBLIC
+    )
+    return max(held, default=0)
+
+
 def check_limit(quota: Quota) -> None:
     """Raises ValidationError where the limit is more than the smallest pool has."""
     capacity = smallest()
@@ -87,7 +124,7 @@ def check_reservation(quota: Quota) -> None:
     if capacity is None or not quota.tenant.is_active:
         return
     _wait_for_other_changes()
-    left = capacity.total_blocks - reserved(besides=quota)
+    left = capacity.total_blocks - reserved(besides=quota) - published()
     if quota.reservation > left:
         message = _("The pool has %(total)s blocks and others reserve %(others)s: at most %(left)s are left.") % {
             "total": f"{capacity.total_blocks:,}",

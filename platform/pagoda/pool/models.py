@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -13,6 +12,10 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from pagoda.tenants.models import Tenant
+from pagoda.version_row import VersionRow
+
+LARGEST_MIB = 2**30
+"""A pebibyte: what a database's integer can hold, and more than anybody has."""
 
 
 class Quota(models.Model):
@@ -36,6 +39,20 @@ class Quota(models.Model):
         default=1.0,
         validators=[MinValueValidator(0.001), MaxValueValidator(1000)],
         help_text=_("Share of what is left while tenants compete: 2 gets twice as much as 1."),
+    )
+    host_mib = models.PositiveIntegerField(
+        _("host cache"),
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(LARGEST_MIB)],
+        help_text=_("MiB of host memory for what leaves the pool. Empty: no bound of its own. 0: nothing."),
+    )
+    disk_mib = models.PositiveIntegerField(
+        _("disk cache"),
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(LARGEST_MIB)],
+        help_text=_("MiB of disk for what leaves host memory. Empty: no bound of its own. 0: nothing."),
     )
 
     class Meta:
@@ -71,43 +88,32 @@ class Quota(models.Model):
             check_reservation(self)
 
 
-class QuotaVersion(models.Model):
-    """The one row whose number rises with every change of any quota: an engine ignores an older list.
-
-    It starts at the time of day in seconds, so that a new database is ahead of what engines learnt from an older one.
-    """
-
-    id = models.PositiveSmallIntegerField(primary_key=True, default=1, editable=False)
-    version = models.PositiveBigIntegerField()
+class QuotaVersion(VersionRow):
+    """The number of the full list of quotas."""
 
     class Meta:
         constraints = (models.CheckConstraint(condition=models.Q(id=1), name="quota_version_single"),)
 
-    def __str__(self) -> str:
-        return str(self.version)
-
     @classmethod
     def current(cls) -> int:
-        version = cls.objects.values_list("version", flat=True).first()
-        return version if version is not None else cls.raise_above(0)
-
-    @classmethod
-    def raise_above(cls, seen: int) -> int:
-        """Make the version greater than it is and than ``seen``. Part of the caller's transaction."""
-        QuotaVersion.objects.bulk_create([QuotaVersion(id=1, version=int(time.time()))], ignore_conflicts=True)
-        cls.objects.filter(version__lt=seen).update(version=seen)
-        cls.objects.update(version=F("version") + 1)
-        return cls.objects.values_list("version", flat=True).get()
+        """There is one from the first question on: an engine must be told even an empty list."""
+        return super().current() or cls.raise_above(0)
 
 
 class EnginePool(models.Model):
-    """The size of an engine's pool as it said at its last connection: quotas are checked against it at any time."""
+    """The size of an engine's pool as it said at its last connection: quotas are checked against it at any time.
+
+    quota_blocks: the last size that all reservations fitted into, hence the one they were made for. It stays when the
+    pool shrinks below the reservations, and the engine then scales these by ``scaled``.
+    """
 
     address = models.CharField(max_length=255, primary_key=True)
     model = models.CharField(max_length=200)
     block_size = models.PositiveIntegerField()
     total_blocks = models.PositiveIntegerField()
     bytes_per_block = models.PositiveBigIntegerField()
+    quota_blocks = models.PositiveIntegerField(default=0)
+    scaled = models.FloatField(default=1.0)
     seen = models.DateTimeField(default=timezone.now)
 
     def __str__(self) -> str:

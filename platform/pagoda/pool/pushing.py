@@ -54,13 +54,14 @@ def _push_to(address: str) -> Pushed:
         with connections.sync_client(address, TIMEOUT_S) as client:
             info = client.models()
             capacity.remember(address, info)
-            accounts = build_accounts(info)
+            accounts = build_accounts(address, info)
             answer = client.set_accounts(accounts)
             if not answer.applied and answer.error is None and not _in_force(accounts, client.watch_once()):
                 # The engine has this number or a later one from another database, such as one before a restore.
                 logger.warning("engine %s is ahead of the database: quota version raised", address)
                 QuotaVersion.raise_above(answer.version)
-                answer = client.set_accounts(build_accounts(info))
+                answer = client.set_accounts(build_accounts(address, info))
+            capacity.note_scaling(address, answer)
     except EngineUnavailable:
         return Pushed(address, "unreachable", unreachable=True)
     except EngineRefused as refusal:
@@ -70,18 +71,32 @@ def _push_to(address: str) -> Pushed:
 
 def _in_force(accounts: SetAccounts, report: PoolReport) -> bool:
     """Whether the engine works with these very numbers: somebody else brought them."""
+    scaled = sum(account.reservation for account in accounts.accounts) > report.total
     wanted = {
-        account.id: (account.reservation, report.total if account.limit is None else account.limit, account.weight)
+        account.id: (
+            None if scaled else account.reservation,
+            report.total if account.limit is None else account.limit,
+            account.weight,
+        )
         for account in accounts.accounts
     }
-    actual = {account.id: (account.reservation, account.limit, account.weight) for account in report.accounts}
+    actual = {
+        account.id: (None if scaled else account.reservation, account.limit, account.weight)
+        for account in report.accounts
+        if account.id != capacity.PUBLIC
+    }
     return report.accounts_version == accounts.version and actual == wanted
 
 
-def accounts_at_connection(address: str, info: ModelInfo) -> SetAccounts:
-    """For ``connections.before_admission``. Runs in a thread that may use the database."""
-    capacity.remember(address, info)
-    return build_accounts(info)
+async def introduce(client: EngineClient, info: ModelInfo) -> None:
+    """For ``connections.before_admission``: an engine serves nobody it has not been told of."""
+    address = connections.address_of(client)
+
+    def build() -> SetAccounts:
+        capacity.remember(address, info)
+        return build_accounts(address, info)
+
+    await _set(client, address, await database_sync_to_async(build)())
 
 
 async def follow_report(client: EngineClient, info: ModelInfo, report: PoolReport) -> None:
@@ -89,10 +104,15 @@ async def follow_report(client: EngineClient, info: ModelInfo, report: PoolRepor
     wanted = await database_sync_to_async(_version_for)(report.accounts_version)
     if wanted == report.accounts_version:
         return
-    accounts = await database_sync_to_async(build_accounts)(info)
+    address = connections.address_of(client)
+    await _set(client, address, await database_sync_to_async(build_accounts)(address, info))
+
+
+async def _set(client: EngineClient, address: str, accounts: SetAccounts) -> None:
     answer = await client.set_accounts(accounts)
     if answer.error is not None:
-        logger.error("engine %s refused quotas of version %d: %s", client.address, wanted, answer.error.message)
+        logger.error("engine %s refused quotas of version %d: %s", address, accounts.version, answer.error.message)
+    await database_sync_to_async(capacity.note_scaling)(address, answer)
 
 
 def _version_for(reported: int) -> int:

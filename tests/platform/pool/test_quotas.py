@@ -7,10 +7,12 @@ import pytest
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
+from pagoda.engines import reports
 from pagoda.pool import capacity
 from pagoda.pool.accounts import build_accounts
 from pagoda.pool.models import Quota, QuotaVersion
 from pagoda.tenants.models import Tenant
+from pagoda_inference.protocol import AccountReport, PoolReport
 
 pytestmark = pytest.mark.django_db
 
@@ -109,25 +111,63 @@ def test_every_change_raises_the_version(acme, rival):
 
 def test_accounts_are_the_active_tenants(acme, rival, info):
     reserve(acme, 10, 20)
-    accounts = build_accounts(info)
+    accounts = build_accounts("any:1", info)
     assert accounts.version == QuotaVersion.current()
     assert {account.id for account in accounts.accounts} == {str(acme.tenant.id), str(rival.tenant.id)}
     rival.tenant.is_active = False
     rival.tenant.save()
-    [account] = build_accounts(info).accounts
+    [account] = build_accounts("any:1", info).accounts
     assert (account.id, account.reservation, account.limit, account.weight) == (str(acme.tenant.id), 10, 20, 1.0)
 
 
 def test_a_limit_beyond_the_pool_is_the_pool(acme, rival, info):
     reserve(acme, 10, 5000)
-    assert {account.limit for account in build_accounts(info).accounts} == {None}
+    assert {account.limit for account in build_accounts("any:1", info).accounts} == {None}
 
 
-def test_where_the_pool_shrank_reservations_shrink_in_proportion(acme, rival, info):
-    reserve(acme, 90, 100)
+def test_an_engine_whose_pool_shrank_is_told_the_size_that_the_reservations_were_made_for(
+    acme, rival, info, pool, settings
+):
+    [engine] = settings.PAGODA_ENGINES
+    reserve(acme, 40)
+    reserve(rival, 20)
+    assert build_accounts(engine, info).pool_blocks == 64
+    smaller = msgspec.structs.replace(info, total_blocks=32)
+    for _ in range(2):  # at every connection anew
+        capacity.remember(engine, smaller)
+        accounts = build_accounts(engine, smaller)
+        assert accounts.pool_blocks == 64
+        assert {account.reservation for account in accounts.accounts} == {40, 20}
+    reserve(acme, 10)
+    capacity.remember(engine, smaller)
+    assert build_accounts(engine, smaller).pool_blocks == 32
+
+
+def test_reservations_from_before_any_engine_was_seen_say_their_own_size(acme, rival, info):
+    reserve(acme, 90)
     reserve(rival, 30)
-    by_id = {account.id: account.reservation for account in build_accounts(info).accounts}
-    assert by_id == {str(acme.tenant.id): 48, str(rival.tenant.id): 16}
+    capacity.remember("any:1", info)
+    assert build_accounts("any:1", info).pool_blocks == 120
+
+
+def test_what_is_published_cannot_be_reserved(acme, pool, settings):
+    [engine] = settings.PAGODA_ENGINES
+    counters = {"hit_tokens": 0, "queried_tokens": 0, "tokens_in": 0, "tokens_out": 0}
+    counts = {"evictions": {}, "evicted_by": {}, "preemptions": {}}
+    public = AccountReport("public", 0, 10, 0, 10, 10, 1.0, 0, 0, 0, **counters, **counts)
+    reports.remember(engine, PoolReport("i", 1, 0.0, 64, 54, 16, 2**20, 1, (public,)))
+    try:
+        with pytest.raises(ValidationError, match="at most 54 are left"):
+            reserve(acme, 55)
+        reserve(acme, 54)
+    finally:
+        reports.forget_all()
+
+
+def test_the_caches_of_the_tiers_are_bounded_in_mib(acme, rival, info):
+    Quota.objects.filter(tenant=acme.tenant).update(host_mib=64, disk_mib=0)
+    bytes_of = {each.id: (each.host_bytes, each.disk_bytes) for each in build_accounts("any:1", info).accounts}
+    assert bytes_of == {str(acme.tenant.id): (64 * 2**20, 0), str(rival.tenant.id): (None, None)}
 
 
 def test_sizes_are_told_in_blocks_tokens_and_mib():
