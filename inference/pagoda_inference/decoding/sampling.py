@@ -10,7 +10,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the scheduler imports this module without a model
@@ -43,6 +43,16 @@ class Sampler:
     def create(cls, temperature: float = 0.0, top_p: float = 1.0, seed: int | None = None) -> Sampler:
         """A sampler whose stream is unpredictable unless ``seed`` is given."""
         return cls(temperature, top_p, secrets.randbits(63) if seed is None else seed)
+
+    def stream(self, index: int) -> Sampler:
+        """The sampler of answer ``index`` to one prompt: a random stream of its own, repeatable from the same seed.
+
+        Index 0 is the sampler itself, so that the first of several answers is the one that would be given alone.
+        """
+        if index == 0:
+            return self
+        key = f"{self.seed}:answer:{index}".encode()
+        return replace(self, seed=int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big") >> 1)
 
     @property
     def greedy(self) -> bool:

@@ -6,11 +6,13 @@ that the block table names. Any stale, aliased, foreign or unwritten block there
 prompts give equal answers however they were scheduled, preempted or cached. Needs no torch.
 
 Tokens are bytes, and three turn markers and an end. Answers are readable: words of ASCII letters with some Korean and
-emoji, whose characters span several tokens; 20 to 200 tokens long in a chat.
+emoji, whose characters span several tokens; 20 to 200 tokens long in a chat. What beam search sees is another such
+hash, spread over the tokens that may follow; in the middle of a character there are few of them.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 import time
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ from hashlib import blake2b
 
 from pagoda_inference.decoding.detokenizer import ByteDetokenizer, Detokenizer
 from pagoda_inference.decoding.sampling import Sampler
-from pagoda_inference.model.backend import Chunk, ChunkError
+from pagoda_inference.model.backend import Candidates, Chunk, Result
 from pagoda_inference.model.tokenizer import ChatTemplateError, generated_ids
 from pagoda_inference.protocol import ChatMessage
 
@@ -27,6 +29,8 @@ _ROLES = {"system": 257, "user": 258, "assistant": 259}
 _VOCABULARY = 260
 _SHORTEST_ANSWER, _LONGEST_ANSWER = 20, 200
 _END_PROBABILITY = 1 / 60
+_SCORE_RANGE = 8.0
+"""Between the most and the least probable candidate of a beam, in nats."""
 
 _ALPHABET = tuple(
     character.encode()
@@ -56,13 +60,11 @@ class EchoBackend:
         self._step_s = step_ms / 1000
         self._pool = bytearray(self.total_blocks * self.bytes_per_block)
 
-    def run(self, chunks: Sequence[Chunk]) -> list[int | ChunkError | None]:
+    def run(self, chunks: Sequence[Chunk]) -> list[Result]:
         end = time.monotonic() + self._step_s
         for chunk in chunks:
             self._write(chunk)
-        results: list[int | ChunkError | None] = [
-            None if chunk.sampler is None else self._next_token(chunk, chunk.sampler) for chunk in chunks
-        ]
+        results = [self._choose(chunk) for chunk in chunks]
         if (left := end - time.monotonic()) > 0:
             time.sleep(left)
         return results
@@ -93,18 +95,46 @@ class EchoBackend:
             digest = _hash(struct.pack("<IIQ", token, position, digest))
             _ENTRY.pack_into(self._pool, self._offset(chunk, position), token, position, answer_start, digest)
 
+    def _choose(self, chunk: Chunk) -> Result:
+        if chunk.candidates:
+            return self._candidates(chunk, chunk.candidates)
+        if chunk.sampler is None:
+            return None
+        if chunk.forks:
+            return tuple(self._next_token(chunk, sampler) for sampler in (chunk.sampler, *chunk.forks))
+        return self._next_token(chunk, chunk.sampler)
+
     def _next_token(self, chunk: Chunk, sampler: Sampler) -> int:
         position = chunk.start + len(chunk.token_ids)
-        answer_length = position - 1 - self._read(chunk, position - 1)[2]
         seed = self._hash_of_context(chunk, position)
         if not sampler.greedy:
             seed = _hash(struct.pack("<Qd", seed, sampler.uniform(position)))
         begun = self._begun_character(chunk, position)
-        may_end = not begun and answer_length >= _SHORTEST_ANSWER
-        if may_end and (answer_length >= _LONGEST_ANSWER or seed % 1_000_003 < 1_000_003 * _END_PROBABILITY):
+        length = self._answer_length(chunk, position)
+        may_end = not begun and length >= _SHORTEST_ANSWER
+        if may_end and (length >= _LONGEST_ANSWER or seed % 1_000_003 < 1_000_003 * _END_PROBABILITY):
             return END
-        choices = [character for character in _ALPHABET if character.startswith(begun) and character != begun]
-        return choices[seed % len(choices)][len(begun)]
+        choices = _continuations(begun)
+        return choices[seed % len(choices)]
+
+    def _candidates(self, chunk: Chunk, count: int) -> Candidates:
+        """A pseudo distribution over the tokens that may follow, a function of every entry that is read."""
+        position = chunk.start + len(chunk.token_ids)
+        seed = self._hash_of_context(chunk, position)
+        begun = self._begun_character(chunk, position)
+        length = self._answer_length(chunk, position)
+        tokens = set(_continuations(begun))
+        if not begun and length >= _SHORTEST_ANSWER:
+            tokens.add(END)
+        scores = {token: _hash(struct.pack("<QI", seed, token)) / 2**64 * _SCORE_RANGE for token in tokens}
+        if END in scores and length >= _LONGEST_ANSWER:
+            scores[END] += _SCORE_RANGE
+        total = math.log(sum(math.exp(scores[token]) for token in sorted(scores)))
+        ranked = sorted(scores, key=lambda token: (-scores[token], token))[:count]
+        return Candidates(tuple(ranked), tuple(scores[token] - total for token in ranked))
+
+    def _answer_length(self, chunk: Chunk, position: int) -> int:
+        return position - 1 - self._read(chunk, position - 1)[2]
 
     def _hash_of_context(self, chunk: Chunk, length: int) -> int:
         """Hash of the entries of positions 0..length-1, block by block through the table."""
@@ -163,6 +193,11 @@ class EchoTokenizer:
 
     def detokenizer(self) -> Detokenizer:
         return ByteDetokenizer(_token_bytes)
+
+
+def _continuations(begun: bytes) -> list[int]:
+    """The next byte of each character of the alphabet that begins with ``begun``, as often as there are such."""
+    return [character[len(begun)] for character in _ALPHABET if character.startswith(begun) and character != begun]
 
 
 def _token_bytes(token_id: int) -> bytes:

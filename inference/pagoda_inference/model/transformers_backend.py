@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import torch
 
-from pagoda_inference.decoding.sampling import Sampler, sample
-from pagoda_inference.model.backend import Chunk, ChunkError
+from pagoda_inference.decoding.candidates import most_probable
+from pagoda_inference.decoding.sampling import sample
+from pagoda_inference.model.backend import Chunk, ChunkError, Result
 from pagoda_inference.model.kv_memory import KvMemory
 from pagoda_inference.model.paged_attention import NAME, PagedStep
 
@@ -35,15 +37,12 @@ class TransformersBackend:
         self.dtype = str(model.dtype).removeprefix("torch.")
         self.device = str(memory.device)
 
-    def run(self, chunks: Sequence[Chunk]) -> list[int | ChunkError | None]:
-        sampling = [(index, chunk, chunk.sampler) for index, chunk in enumerate(chunks) if chunk.sampler is not None]
-        logits = self.logits(chunks, [index for index, _, _ in sampling])
-        samplers: list[Sampler] = [sampler for _, _, sampler in sampling]
-        positions = [chunk.start + len(chunk.token_ids) for _, chunk, _ in sampling]
-        results: list[int | ChunkError | None] = [None] * len(chunks)
-        if sampling:
-            for (index, _, _), token in zip(sampling, sample(logits, samplers, positions), strict=True):
-                results[index] = ChunkError(_NOT_NUMBERS) if token is None else token
+    def run(self, chunks: Sequence[Chunk]) -> list[Result]:
+        wanted = [index for index, chunk in enumerate(chunks) if chunk.candidates or chunk.sampler is not None]
+        logits = self.logits(chunks, wanted)
+        results: list[Result] = [None] * len(chunks)
+        for index, result in zip(wanted, choose(logits, [chunks[index] for index in wanted]), strict=True):
+            results[index] = ChunkError(_NOT_NUMBERS) if result is None else result
         return results
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -62,6 +61,41 @@ class TransformersBackend:
         tokens = torch.tensor([token for chunk in chunks for token in chunk.token_ids], device=self._memory.device)
         rows = torch.as_tensor(step.last_rows[list(wanted)], dtype=torch.long, device=self._memory.device)
         return forward(self._model, tokens, step.positions, rows, step)
+
+
+@torch.inference_mode()
+def choose(logits: torch.Tensor, chunks: Sequence[Chunk]) -> list[Result]:
+    """What each chunk asks for after its last token, from its row of ``logits`` [N, V]; None for a row without numbers.
+
+    A chunk with forks takes one token for each sampler, all from the same row.
+    """
+    results: list[Result] = [None] * len(chunks)
+    searching = [row for row, chunk in enumerate(chunks) if chunk.candidates]
+    if searching:
+        found = most_probable(_rows(logits, searching), [chunks[row].candidates for row in searching])
+        for row, candidates in zip(searching, found, strict=True):
+            results[row] = candidates
+    samplers = [
+        (row, sampler)
+        for row, chunk in enumerate(chunks)
+        if not chunk.candidates and chunk.sampler is not None
+        for sampler in (chunk.sampler, *chunk.forks)
+    ]
+    if samplers:
+        rows = [row for row, _ in samplers]
+        positions = [chunks[row].start + len(chunks[row].token_ids) for row in rows]
+        tokens = iter(sample(_rows(logits, rows), [sampler for _, sampler in samplers], positions))
+        for row in dict.fromkeys(rows):
+            chosen = tuple(islice(tokens, 1 + len(chunks[row].forks)))
+            usable = tuple(token for token in chosen if token is not None)
+            if len(usable) == len(chosen):
+                results[row] = usable if chunks[row].forks else usable[0]
+    return results
+
+
+def _rows(logits: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    """``logits[rows]``, without a copy where they are all of them."""
+    return logits if list(rows) == list(range(len(logits))) else logits[list(rows)]
 
 
 def forward(

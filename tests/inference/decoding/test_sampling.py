@@ -37,6 +37,41 @@ def test_a_rivals_seed_gives_another_stream() -> None:
     assert Sampler.create(1.0).seed != Sampler.create(1.0).seed
 
 
+def test_the_first_of_several_answers_is_the_one_given_alone_and_the_others_are_repeatable() -> None:
+    sampler = Sampler(0.7, 0.9, seed=7)
+    assert sampler.stream(0) is sampler
+    streams = [sampler.stream(index) for index in range(64)]
+    assert streams == [Sampler(0.7, 0.9, seed=7).stream(index) for index in range(64)]
+    rivals = [Sampler(0.7, 0.9, seed=8).stream(index) for index in range(64)]
+    assert len({stream.seed for stream in (*streams, *rivals)}) == 128
+    assert {(stream.temperature, stream.top_p) for stream in streams} == {(0.7, 0.9)}
+    assert all(0 <= stream.seed < 1 << 63 for stream in streams)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("seeds", [(7, 7), (7, 8)], ids=["siblings", "neighbouring seeds"])
+def test_the_streams_of_answers_are_independent(seeds: tuple[int, int], lag: int) -> None:
+    """Pairs of numbers of two streams fill a grid evenly: chi squared with 63 degrees of freedom, p = 1e-4 each."""
+    positions = 6400
+    for first, second in ((0, 1), (1, 2), (3, 17), (62, 63)):
+        one, other = Sampler(seed=seeds[0]).stream(first), Sampler(seed=seeds[1]).stream(second)
+        cells = Counter(
+            (int(one.uniform(position) * 8), int(other.uniform(position + lag) * 8)) for position in range(positions)
+        )
+        expected = positions / 64
+        chi_squared = sum((cells[x, y] - expected) ** 2 / expected for x in range(8) for y in range(8))
+        assert 25 < chi_squared < 114
+
+
+def test_the_first_tokens_of_many_answers_follow_the_probabilities() -> None:
+    """Across the answers to one prompt at one position, as along one answer."""
+    probabilities = torch.tensor([0.5, 0.3, 0.2])
+    samplers = [Sampler(1.0, seed=11).stream(index) for index in range(3000)]
+    counts = Counter(sample(probabilities.log().expand(3000, 3), samplers, [40] * 3000))
+    for token, probability in enumerate(probabilities.tolist()):
+        assert abs(counts[token] / 3000 - probability) < 0.035
+
+
 def test_samples_follow_the_probabilities() -> None:
     probabilities = torch.tensor([0.5, 0.3, 0.2])
     counts = Counter(
