@@ -46,7 +46,9 @@ class Migration(migrations.Migration):
                 (
                     "text",
                     models.TextField(
-                        help_text="A system prompt that every tenant can read. Conversations that have begun keep theirs.",
+                        help_text=(
+                            "A system prompt that every tenant can read. Conversations that have begun keep theirs."
+                        ),
                         validators=[django.core.validators.MaxLengthValidator(50000)],
                         verbose_name="text",
                     ),
