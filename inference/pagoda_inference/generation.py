@@ -1,71 +1,66 @@
-"""One generation as the engine loop sees it: its request, its text so far, the number of its next event."""
+"""One generation as the engine loop sees it: its request, and its events with their numbers.
+
+What it answers is of one of two kinds: ``sampled_generation`` gives each token as it is chosen,
+``beam_generation`` whole answers at the end.
+"""
 
 from __future__ import annotations
 
-from pagoda_inference.decoding.detokenizer import Detokenizer
-from pagoda_inference.decoding.stop_strings import StopStrings
+from abc import ABC, abstractmethod
+
+from pagoda_inference.answers import Answer
 from pagoda_inference.generation_log import GenerationLog
 from pagoda_inference.protocol import Delta, Error, Finished, FinishReason, Started, Usage
 from pagoda_inference.scheduling.sequence import Request
 
 
-class Generation:
+class Generation(ABC):
     """Belongs to the engine's thread from its submission to its end; ``log`` is the event loop's and only passed on.
 
-    eos_ids: tokens that end the answer (none for ``ignore_eos``).
+    ``answers`` are those that its caller gets, or has got so far.
     """
 
-    __slots__ = ("_detokenizer", "_stops", "eos_ids", "log", "request", "seq")
+    __slots__ = ("_prompt_tokens", "answers", "log", "request", "seq")
 
-    def __init__(
-        self,
-        log: GenerationLog,
-        request: Request,
-        detokenizer: Detokenizer,
-        stops: StopStrings,
-        eos_ids: frozenset[int],
-    ) -> None:
+    def __init__(self, log: GenerationLog, request: Request, answers: list[Answer]) -> None:
         self.log = log
         self.request = request
-        self.eos_ids = eos_ids
+        self.answers = answers
         self.seq = 0
-        self._detokenizer = detokenizer
-        self._stops = stops
+        self._prompt_tokens = request.sequences[0].prompt_length
+
+    @property
+    @abstractmethod
+    def answers_open(self) -> int:
+        """Answers that have not ended."""
+
+    @abstractmethod
+    def held_text(self, reason: FinishReason | None = None) -> list[Delta]:
+        """What open answers still have to say when no token will follow; ``reason`` is why. Ends them."""
+
+    @property
+    def output_tokens(self) -> int:
+        """Of all answers together."""
+        return sum(answer.output_tokens for answer in self.answers)
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        """Of the whole, once no answer is open: ``stop`` where every answer came to its own end."""
+        reasons = [answer.reason for answer in self.answers]
+        return next((reason for reason in reasons if reason not in (None, "stop")), None) or "stop"
 
     def started(self) -> Started:
         """The event of the first admission."""
-        request = self.request
-        return Started(request.id, self._next(), request.sequences[0].prompt_length, request.cached_tokens)
-
-    def advance(self, token: int) -> tuple[Delta, FinishReason | None]:
-        """The event of a new token, and why it is the last one if it is."""
-        reason: FinishReason | None = None
-        text = ""
-        if token in self.eos_ids:
-            reason = "stop"
-        else:
-            text = self._stops.feed(self._detokenizer.feed(token))
-            if self._stops.found is not None:
-                reason = "stop"
-            elif self.request.sequences[0].output_length >= self.request.max_tokens:
-                reason = "length"
-        if reason is not None:
-            text += self._rest()
-        return Delta(self.request.id, self._next(), text, (token,)), reason
-
-    def held_text(self) -> Delta | None:
-        """The text that waited for more, when no token will follow."""
-        text = self._rest()
-        return Delta(self.request.id, self._next(), text) if text else None
+        return Started(self.request.id, self._next(), self._prompt_tokens, self.request.cached_tokens)
 
     def finished(self, reason: FinishReason, now: float, *, blocks_freed: int, error: Error | None = None) -> Finished:
         """The last event. ``now`` is on the clock of the request's arrival."""
         request = self.request
         first, admitted = request.first_token_at, request.admitted_at
         usage = Usage(
-            prompt_tokens=request.sequences[0].prompt_length,
+            prompt_tokens=self._prompt_tokens,
             cached_tokens=request.cached_tokens,
-            output_tokens=request.sequences[0].output_length,
+            output_tokens=self.output_tokens,
             queued_s=(now if admitted is None else admitted) - request.arrival,
             prefill_s=0.0 if admitted is None else (now if first is None else first) - admitted,
             decode_s=0.0 if first is None else now - first,
@@ -74,10 +69,16 @@ class Generation:
         )
         return Finished(request.id, self._next(), reason, usage, error)
 
-    def _rest(self) -> str:
-        """Flush the detokenizer, then what may have been a stop string's beginning."""
-        text = self._stops.feed(self._detokenizer.flush())
-        return text + self._stops.flush()
+    def _delta(
+        self,
+        text: str,
+        token_ids: tuple[int, ...] = (),
+        *,
+        index: int = 0,
+        finish_reason: FinishReason | None = None,
+        score: float | None = None,
+    ) -> Delta:
+        return Delta(self.request.id, self._next(), text, token_ids, index, finish_reason, score)
 
     def _next(self) -> int:
         self.seq += 1

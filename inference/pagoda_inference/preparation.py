@@ -8,16 +8,23 @@ from __future__ import annotations
 import math
 import time
 
+from pagoda_inference.answers import AnswerRules
+from pagoda_inference.beam_generation import BeamGeneration
+from pagoda_inference.decoding.beam_search import MAX_LENGTH_PENALTY, BeamSearch
 from pagoda_inference.decoding.sampling import Sampler
-from pagoda_inference.decoding.stop_strings import StopStrings
 from pagoda_inference.generation import Generation
 from pagoda_inference.generation_log import GenerationLog
 from pagoda_inference.model.tokenizer import ChatTemplateError, ChatTokenizer
 from pagoda_inference.protocol import ChatMessage, Error, Generate, Sampling, Tokenize
+from pagoda_inference.sampled_generation import SampledGeneration
 from pagoda_inference.scheduling.sequence import Request
 
 MAX_NAME = 256
 """Characters of an id, account, scope or lineage."""
+MAX_ANSWERS = 64
+"""Answers to one prompt. Their tokens are not bounded together: each may have ``max_tokens``. All of them run at once,
+so that what they need for that, with the prompt shared, has to fit into the account like any other request."""
+MAX_BEAM_WIDTH = 16
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 1024
 
@@ -52,6 +59,23 @@ def check_sampling(sampling: Sampling) -> None:
         raise _invalid(f"at most {MAX_STOPS} stop strings are possible, not {len(sampling.stop)}")
     if not all(0 < len(stop) <= MAX_STOP_CHARACTERS for stop in sampling.stop):
         raise _invalid(f"a stop string must have 1 to {MAX_STOP_CHARACTERS} characters")
+    check_answers(sampling)
+
+
+def check_answers(sampling: Sampling) -> None:
+    """How many answers there are and how they are searched for. Raises InvalidCommand, naming the field."""
+    if not 1 <= sampling.n <= MAX_ANSWERS:
+        raise _invalid(f"n must be in 1..{MAX_ANSWERS}, not {sampling.n}")
+    if not 0 <= sampling.beam_width <= MAX_BEAM_WIDTH:
+        raise _invalid(f"beam_width must be in 0..{MAX_BEAM_WIDTH} (0: no beam search), not {sampling.beam_width}")
+    if not abs(sampling.length_penalty) <= MAX_LENGTH_PENALTY:  # NaN too
+        bounds = f"-{MAX_LENGTH_PENALTY}..{MAX_LENGTH_PENALTY}"
+        raise _invalid(f"length_penalty must be a number in {bounds}, not {sampling.length_penalty}")
+    if sampling.beam_width:
+        if sampling.n > sampling.beam_width:
+            raise _invalid(f"n must not be above beam_width ({sampling.beam_width}), not {sampling.n}")
+        if sampling.temperature != 0:
+            raise _invalid(f"temperature must be 0 with beam_width, not {sampling.temperature}")
 
 
 def prompt_characters(command: Generate | Tokenize) -> int:
@@ -121,13 +145,24 @@ def prepare(
         prompt=prompt,
         max_tokens=room if sampling.max_tokens is None else min(sampling.max_tokens, room),
         sampler=Sampler.create(sampling.temperature, sampling.top_p, sampling.seed),
+        samples=1 if sampling.beam_width else sampling.n,
+        beam_width=sampling.beam_width,
     )
-    return Generation(
-        log,
-        request,
-        tokenizer.detokenizer(),
-        StopStrings(sampling.stop),
-        frozenset() if sampling.ignore_eos else tokenizer.eos_token_ids,
+    eos_ids = frozenset() if sampling.ignore_eos else frozenset(tokenizer.eos_token_ids)
+    rules = AnswerRules(tokenizer.detokenizer, sampling.stop, eos_ids, request.max_tokens)
+    if sampling.beam_width:
+        return BeamGeneration(log, request, rules, _beam_search(sampling, rules))
+    return SampledGeneration(log, request, rules, sampling.n)
+
+
+def _beam_search(sampling: Sampling, rules: AnswerRules) -> BeamSearch:
+    return BeamSearch(
+        sampling.beam_width,
+        sampling.n,
+        sampling.length_penalty,
+        sampling.early_stopping,
+        rules.eos_ids,
+        max_tokens=rules.max_tokens,
     )
 
 
