@@ -12,16 +12,17 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from unfold.admin import ModelAdmin, StackedInline
 
-from pagoda.pool import capacity, pushing
+from pagoda.pool import alerts, capacity, pushing
 from pagoda.pool.models import Quota
 from pagoda.tenants import audit
 from pagoda.tenants.admin import TenantAdmin
 from pagoda.tenants.models import Tenant, User
 
 FIELDS = ("reservation", "limit", "weight")
+TIERS = ("host_mib", "disk_mib")
 SIZES = ("reservation_size", "limit_size", "pool_size")
-LAYOUT = tuple(zip(FIELDS, SIZES, strict=True))
-"""Each number beside what it means."""
+LAYOUT = (*zip(FIELDS, SIZES, strict=True), TIERS)
+"""Each number of blocks beside what it means, and the two of the tiers."""
 
 
 class QuotaSizes:
@@ -128,7 +129,7 @@ def _audit_quotas(request: HttpRequest, formset: BaseInlineFormSet) -> None:
 
 
 def _audit_quota(who: Any, quota: Quota) -> None:
-    numbers = {"reservation": quota.reservation, "limit": quota.limit, "weight": quota.weight}
+    numbers = {name: getattr(quota, name) for name in (*FIELDS, *TIERS)}
     assert isinstance(who, User)
     audit.record("quota.changed", who=who, tenant_id=quota.tenant_id, **numbers)
 
@@ -136,7 +137,7 @@ def _audit_quota(who: Any, quota: Quota) -> None:
 class QuotaAdmin(QuotaSizes, ModelAdmin):
     """All quotas side by side. They are made and deleted with their tenants."""
 
-    list_display = ("tenant", *FIELDS, "reservation_size", "limit_size")
+    list_display = ("tenant", *FIELDS, *TIERS, "reservation_size", "limit_size")
     list_select_related = ("tenant",)
     search_fields = ("tenant__name", "tenant__slug")
     fields = ("tenant", *LAYOUT)
@@ -156,6 +157,12 @@ class QuotaAdmin(QuotaSizes, ModelAdmin):
         response = super().changeform_view(request, *args, **kwargs)
         _tell_after_change(request, response)
         return response
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.method == "GET":
+            for alert in alerts.current():
+                messages.warning(request, alert)
+        return super().changelist_view(request, *args, **kwargs)
 
 
 admin.site.index_title = gettext_lazy("Dashboard")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
 from django.utils.translation import gettext as _
 
 from pagoda.engines import connections, reports
-from pagoda.pool import capacity
+from pagoda.pool import alerts, capacity
 from pagoda.pool.models import QuotaVersion
 from pagoda.tenants.models import Tenant
 from pagoda_inference.client import EngineRefused, EngineUnavailable
@@ -17,15 +19,24 @@ from pagoda_inference.protocol import AccountReport, PoolReport
 
 STALE_S = 5.0
 
+SUMS = (
+    *("active", "cached", "shared", "reservation", "reserved_unused", "running", "waiting"),
+    *("hit_tokens", "queried_tokens", "tokens_in", "tokens_out", "queue_wait_s"),
+)
+"""Numbers of accounts that can be added up."""
+COUNTS = ("evictions", "evicted_by", "preemptions", "tier_bytes", "demoted", "promoted")
+"""The same by cause, kind or tier."""
+
 
 def live() -> dict[str, Any]:
     """Everything the page draws, for every engine. JSON types only; blocks, tokens and MiB are all given."""
     names = {str(id): name for id, name in Tenant.objects.values_list("id", "name")}
+    names[capacity.PUBLIC] = _("Public")
     return {
         "time": time.time(),
         "version": QuotaVersion.current(),
-        "alerts": _alerts(),
         "engines": [_engine(address, names) for address in settings.PAGODA_ENGINES],
+        "alerts": alerts.current(),
     }
 
 
@@ -41,20 +52,14 @@ def current_report(address: str) -> PoolReport | None:
         return None
 
 
-def _alerts() -> list[str]:
-    pool, reserved = capacity.smallest(), capacity.reserved()
-    if pool is not None and reserved > pool.total_blocks:
-        text = _("Tenants reserve %(reserved)s blocks, but the pool has %(total)s: reservations are scaled down.")
-        return [text % {"reserved": f"{reserved:,}", "total": f"{pool.total_blocks:,}"}]
-    return []
-
-
 def _engine(address: str, names: dict[str, str]) -> dict[str, Any]:
     report = current_report(address)
     if report is None:
         return {"address": address, "reachable": False}
-    held = sum(account.active + account.cached for account in report.accounts)
     model = connections.model_of(address)
+    total = _total(report.accounts)
+    # The engine's own account after the tenants'.
+    accounts = sorted(report.accounts, key=lambda account: account.id == capacity.PUBLIC)
     return {
         "address": address,
         "reachable": True,
@@ -65,45 +70,59 @@ def _engine(address: str, names: dict[str, str]) -> dict[str, Any]:
         "accounts_version": report.accounts_version,
         "block_size": report.block_size,
         "bytes_per_block": report.bytes_per_block,
+        "tiers": dict(report.tier_totals),
         "total": report.total,
         "free": report.free,
-        "active": sum(account.active for account in report.accounts),
-        "cached": sum(account.cached for account in report.accounts),
-        "held": held,
-        "adds_up": report.free + held == report.total,
-        "hit_tokens": sum(account.hit_tokens for account in report.accounts),
-        "queried_tokens": sum(account.queried_tokens for account in report.accounts),
-        "accounts": [_account(account, names, report) for account in report.accounts],
+        "active": total["active"],
+        "cached": total["cached"],
+        "held": total["held"],
+        "adds_up": report.free + total["held"] == report.total,
+        "hit_tokens": total["hit_tokens"],
+        "queried_tokens": total["queried_tokens"],
+        "accounts": [_account(account, names, report) for account in accounts],
+        "sum": _named(total, names),
         "history": _history(address),
+    }
+
+
+def _numbers(account: AccountReport) -> dict[str, Any]:
+    numbers = {name: getattr(account, name) for name in SUMS}
+    numbers |= {name: dict(getattr(account, name)) for name in COUNTS}
+    return numbers | {"held": account.active + account.cached}
+
+
+def _total(accounts: Sequence[AccountReport]) -> dict[str, Any]:
+    rows = [_numbers(account) for account in accounts]
+    total: dict[str, Any] = {name: sum(row[name] for row in rows) for name in (*SUMS, "held")}
+    for name in COUNTS:
+        counts: Counter[str] = Counter()
+        for row in rows:
+            counts.update(row[name])
+        total[name] = dict(counts)
+    return total
+
+
+def _named(numbers: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """With the names of who evicted, and the numbers that follow from others."""
+    queried = numbers["queried_tokens"]
+    return numbers | {
+        "evicted_by": {names.get(id, id): count for id, count in numbers["evicted_by"].items()},
+        "hit_rate": round(numbers["hit_tokens"] / queried, 4) if queried else None,
+        "queue_wait_s": round(numbers["queue_wait_s"], 3),
     }
 
 
 def _account(account: AccountReport, names: dict[str, str], report: PoolReport) -> dict[str, Any]:
     held = account.active + account.cached
-    return {
+    return _named(_numbers(account), names) | {
         "id": account.id,
         "name": names.get(account.id, account.id),
-        "active": account.active,
-        "cached": account.cached,
-        "shared": account.shared,
-        "held": held,
+        "public": account.id == capacity.PUBLIC,
         "held_tokens": held * report.block_size,
         "held_mib": round(held * report.bytes_per_block / capacity.MIB, 2),
-        "reservation": account.reservation,
-        "reserved_unused": account.reserved_unused,
         "limit": account.limit,
         "weight": account.weight,
-        "running": account.running,
-        "waiting": account.waiting,
-        "hit_tokens": account.hit_tokens,
-        "queried_tokens": account.queried_tokens,
-        "hit_rate": round(account.hit_tokens / account.queried_tokens, 4) if account.queried_tokens else None,
-        "tokens_in": account.tokens_in,
-        "tokens_out": account.tokens_out,
-        "evictions": dict(account.evictions),
-        "evicted_by": {names.get(id, id): count for id, count in account.evicted_by.items()},
-        "preemptions": dict(account.preemptions),
-        "queue_wait_s": round(account.queue_wait_s, 3),
+        "tier_limits": dict(account.tier_limits),
     }
 
 

@@ -27,6 +27,12 @@ TEXTS = (
     gettext_noop("not reachable"),
     gettext_noop("updated"),
     gettext_noop("no answer from the server"),
+    gettext_noop("shared"),
+    gettext_noop("unused"),
+    gettext_noop("weight"),
+    gettext_noop("waited"),
+    gettext_noop("of"),
+    gettext_noop("Total"),
 )
 """What the page's script writes, translated."""
 
@@ -40,26 +46,38 @@ EXPLAINED = {
     "evicted": gettext_noop("Cached blocks evicted"),
     "preempted": gettext_noop("Running answers set aside"),
     "for others": gettext_noop("for others"),
+    "demoted": gettext_noop("Moved out of the pool"),
+    "promoted": gettext_noop("Brought back"),
+    "demoted to host": gettext_noop("to host memory"),
+    "demoted to disk": gettext_noop("to disk"),
+    "promoted from host": gettext_noop("from host memory"),
+    "promoted from disk": gettext_noop("from disk"),
 }
 """The engine's causes in plain words."""
 
 
+def _columns() -> dict[str, str]:
+    """By name, in the order of the table. Those of tiers are shown where the engine has them."""
+    return {
+        "name": _("Tenant"),
+        "share": _("Share of the pool"),
+        "active": _("Active"),
+        "cached": _("Cached"),
+        "held": _("Held"),
+        "reservation": _("Reservation"),
+        "limit": _("Limit"),
+        "work": _("Running / waiting"),
+        "hits": _("Hit rate"),
+        "host": _("Host memory"),
+        "disk": _("Disk"),
+        "evictions": _("Evictions"),
+        "preemptions": _("Preemptions"),
+    }
+
+
 @require_GET
 def live_page(request: HttpRequest) -> HttpResponse:
-    columns = (
-        _("Tenant"),
-        _("Share of the pool"),
-        _("Active"),
-        _("Cached"),
-        _("Held"),
-        _("Reservation"),
-        _("Limit"),
-        _("Weight"),
-        _("Running / waiting"),
-        _("Hit rate"),
-        _("Evictions"),
-        _("Preemptions"),
-    )
+    columns = _columns()
     context = {
         **admin.site.each_context(request),
         "title": _("KV pool"),

@@ -5,6 +5,7 @@ from pagoda.tenants.views import invitation, members
 urlpatterns = [
     path("invitations/<str:token>/", invitation.invitation, name="invitation"),
     path("members/", members.members, name="members"),
+    path("members/cache", members.change_cache_scope, name="members_cache"),
     path("members/invite", members.invite, name="members_invite"),
     path("members/invitations/<uuid:invitation_id>/revoke", members.revoke_invitation, name="members_revoke"),
     path("members/<uuid:membership_id>/role", members.change_role, name="members_role"),

@@ -57,6 +57,14 @@ def test_an_edit_is_audited(desk, operator, acme):
     assert (entry.who, entry.tenant, entry.details["reservation"]) == (operator, acme.tenant, 16)
 
 
+def test_the_tiers_have_quotas_too(desk, acme, rival):
+    change(desk, acme.tenant, host_mib=64, disk_mib=1024)
+    quotas = {quota.tenant_id: (quota.host_mib, quota.disk_mib) for quota in Quota.objects.all()}
+    assert quotas == {acme.tenant.id: (64, 1024), rival.tenant.id: (None, None)}
+    details = AuditEntry.across_tenants.get(what="quota.changed").details
+    assert (details["host_mib"], details["disk_mib"]) == (64, 1024)
+
+
 def test_what_the_pool_cannot_honour_is_refused_with_the_numbers(desk, engine, acme, rival):
     change(desk, rival.tenant, reservation=40)
     response = change(desk, acme.tenant, reservation=25)

@@ -147,3 +147,24 @@ def test_reading_changes_nothing_and_writing_needs_the_token(acme):
     strict.force_login(acme.admin)
     assert strict.post("/members/keys", {"label": "x"}).status_code == 403
     assert strict.get("/members/keys").status_code == 405
+
+
+def test_an_admin_chooses_who_shares_cached_prompts(admin, acme, rival):
+    page = admin.post("/members/cache", {"cache_scope": "user"}, follow=True).content.decode()
+    assert "every answer from now on" in page
+    acme.tenant.refresh_from_db()
+    rival.tenant.refresh_from_db()
+    assert (acme.tenant.cache_scope, rival.tenant.cache_scope) == ("user", "tenant")
+    assert acme.tenant.scope_for(acme.member.pk) == f"user:{acme.member.pk}"
+    entry = AuditEntry.across_tenants.get(what="tenant.cache_scope")
+    assert (entry.who, entry.tenant, entry.details) == (acme.admin, acme.tenant, {"cache_scope": "user"})
+    admin.post("/members/cache", {"cache_scope": "user"})
+    assert AuditEntry.across_tenants.filter(what="tenant.cache_scope").count() == 1
+
+
+def test_nobody_shares_beyond_the_tenant(admin, client, acme, rival):
+    admin.post("/members/cache", {"cache_scope": "everybody"})
+    acme.tenant.refresh_from_db()
+    assert acme.tenant.cache_scope == "tenant"
+    client.force_login(acme.member)
+    assert client.post("/members/cache", {"cache_scope": "user"}).status_code == 403

@@ -1,4 +1,4 @@
-"""`/members/`: a tenant's admin invites people, changes their roles, and hands out API keys.
+"""`/members/`: a tenant's admin invites people, changes their roles, hands out API keys, and says who shares a cache.
 
 Everything is looked up through the tenant in scope: an id of another tenant is answered like an unknown one. A new
 secret waits in the session of the person who made it for the page that follows the redirect, which takes it out:
@@ -16,9 +16,9 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from pagoda.tenants import invitations, keys, memberships
+from pagoda.tenants import invitations, keys, memberships, privacy
 from pagoda.tenants.forms import InviteForm, KeyForm
-from pagoda.tenants.models import ApiKey, Invitation, Membership, Role
+from pagoda.tenants.models import ApiKey, Invitation, Membership, Role, Tenant
 from pagoda.tenants.views.access import TenantRequest, tenant_admin_required
 
 SHOW_ONCE = "members_show_once"
@@ -29,6 +29,7 @@ def _page(request: TenantRequest, status: int = 200, **extra: Any) -> HttpRespon
         "tenant": request.membership.tenant,
         "administered": request.administered,
         "roles": Role.choices,
+        "cache_scopes": Tenant.CacheScope.choices,
         "members": Membership.objects.select_related("user").order_by("user__email"),
         "invitations": [each for each in Invitation.objects.select_related("invited_by")[:200] if each.is_open],
         "keys": ApiKey.objects.select_related("created_by")[:200],
@@ -110,6 +111,21 @@ def remove_member(request: TenantRequest, membership_id: uuid.UUID) -> HttpRespo
         messages.error(request, str(refusal))
     else:
         messages.success(request, _("The person is no longer a member."))
+    return redirect("members")
+
+
+@require_POST
+@tenant_admin_required
+def change_cache_scope(request: TenantRequest) -> HttpResponse:
+    try:
+        changed = privacy.change_cache_scope(
+            request.membership.tenant, request.POST.get("cache_scope", ""), who=request.user
+        )
+    except ValueError:
+        messages.error(request, _("There is no such choice."))
+        return redirect("members")
+    if changed:
+        messages.success(request, _("It holds for every answer from now on."))
     return redirect("members")
 
 

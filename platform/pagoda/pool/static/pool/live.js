@@ -10,6 +10,7 @@ const integer = new Intl.NumberFormat(language);
 const large = new Intl.NumberFormat(language, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const small = new Intl.NumberFormat(language, { maximumSignificantDigits: 2 });
 const weight = new Intl.NumberFormat(language, { maximumFractionDigits: 3 });
+const seconds = new Intl.NumberFormat(language, { maximumFractionDigits: 1 });
 const percent = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %` : "—");
 
 /** Blocks in MiB; a toy model's blocks are a few bytes. */
@@ -17,6 +18,9 @@ function mebibytes(blocks, engine) {
   const value = (blocks * engine.bytes_per_block) / MIB;
   return value < 1 ? small.format(value) : large.format(value);
 }
+
+/** Bytes in MiB, with the unit. */
+const bytes = (count) => `${count && count < MIB ? small.format(count / MIB) : large.format(count / MIB)} ${texts.MiB}`;
 
 function element(tag, className, text) {
   const made = document.createElement(tag);
@@ -64,8 +68,8 @@ function listed(counts, name) {
   return named.map(([key, count]) => `${integer.format(count)} ${name(key)}`).join(", ");
 }
 
-/** What was taken from this tenant and why, as a line below its numbers; null where nothing was. */
-function losses(account) {
+/** What was taken from this tenant and why, and what moved between the tiers, as a line below its numbers; or null. */
+function losses(account, columns) {
   const parts = [];
   const cause = (name) => texts[name] ?? name;
   if (sum(account.evictions)) {
@@ -75,18 +79,20 @@ function losses(account) {
     parts.push(`${texts.evicted}: ${listed(account.evictions, cause)}${whom}`);
   }
   if (sum(account.preemptions)) parts.push(`${texts.preempted}: ${listed(account.preemptions, cause)}`);
+  if (sum(account.demoted)) parts.push(`${texts.demoted}: ${listed(account.demoted, (tier) => cause(`demoted to ${tier}`))}`);
+  if (sum(account.promoted)) parts.push(`${texts.promoted}: ${listed(account.promoted, (tier) => cause(`promoted from ${tier}`))}`);
   if (!parts.length) return null;
   const line = element("tr", "pool-losses");
   const cell = element("td", "", parts.join(" · "));
-  cell.colSpan = texts.columns.length;
+  cell.colSpan = columns.length;
   line.append(cell);
   return line;
 }
 
-function row(account, engine) {
-  const line = element("tr");
-  const name = element("th", "", account.name);
-  name.scope = "row";
+/** The columns of an engine's table: those of tiers only where it has the tier. */
+const columnsOf = (engine) => Object.keys(texts.columns).filter((name) => !["host", "disk"].includes(name) || engine.tiers[name]);
+
+function chart(account, engine) {
   const bar = element("div", "pool-bar");
   bar.setAttribute("role", "img");
   bar.setAttribute(
@@ -97,24 +103,58 @@ function row(account, engine) {
   bar.append(segment("active", account.active, engine), segment("cached", account.cached, engine));
   if (account.reservation) bar.append(marker("reservation", account.reservation, engine));
   bar.append(marker("limit", account.limit, engine));
-  const chart = element("td", "pool-chart");
-  chart.append(bar);
-  line.append(name, chart);
-  const blocks = [account.active, account.cached, account.held, account.reservation, account.limit];
-  const values = [
-    ...blocks.map((count) => size(count, engine)),
-    weight.format(account.weight),
+  return bar;
+}
+
+/** Bytes in MiB, small beside what they are bounded by. */
+function tier(account, name) {
+  const limit = account.tier_limits?.[name];
+  const bound = limit === undefined ? "" : `${texts.of} ${bytes(limit)}`;
+  return [bytes(account.tier_bytes[name] ?? 0), bound];
+}
+
+/** Each column's number, and in small what belongs to it. */
+const CELLS = {
+  active: (account, engine) => [size(account.active, engine), account.shared ? `${size(account.shared, engine)} ${texts.shared}` : ""],
+  cached: (account, engine) => [size(account.cached, engine)],
+  held: (account, engine) => [size(account.held, engine)],
+  reservation: (account, engine) => [
+    size(account.reservation, engine),
+    account.reserved_unused ? `${size(account.reserved_unused, engine)} ${texts.unused}` : "",
+  ],
+  limit: (account, engine) => [
+    size(account.limit ?? engine.total, engine),
+    account.weight === undefined || account.public ? "" : `${texts.weight} ${weight.format(account.weight)}`,
+  ],
+  work: (account) => [
     `${account.running} / ${account.waiting}`,
-    percent(account.hit_tokens, account.queried_tokens),
-    integer.format(sum(account.evictions)),
-    integer.format(sum(account.preemptions)),
-  ];
-  values.forEach((value, index) => {
-    const cell = element("td", "number", value);
-    cell.dataset.label = texts.columns[index + 2];
+    account.queue_wait_s >= 0.05 ? `${seconds.format(account.queue_wait_s)} s ${texts.waited}` : "",
+  ],
+  hits: (account) => [percent(account.hit_tokens, account.queried_tokens)],
+  host: (account) => tier(account, "host"),
+  disk: (account) => tier(account, "disk"),
+  evictions: (account) => [integer.format(sum(account.evictions))],
+  preemptions: (account) => [integer.format(sum(account.preemptions))],
+};
+
+function row(account, engine) {
+  const line = element("tr", account.public ? "pool-public" : "");
+  const name = element("th", "", account.name);
+  name.scope = "row";
+  const share = element("td", "pool-chart");
+  if (account.id) share.append(chart(account, engine));
+  line.append(name, share);
+  const columns = columnsOf(engine);
+  for (const column of columns.slice(2)) {
+    const [value, note] = CELLS[column](account, engine);
+    const cell = element("td", "number");
+    cell.dataset.label = texts.columns[column];
+    const number = element("span", "", value);
+    if (note) number.append(element("small", "", note));
+    cell.append(number);
     line.append(cell);
-  });
-  return [line, losses(account)].filter(Boolean);
+  }
+  return [line, account.id ? losses(account, columns) : null].filter(Boolean);
 }
 
 function total(bar, engine) {
@@ -167,8 +207,18 @@ function card(engine) {
   rate.append(element("dt", "", texts["hit rate"]), element("dd", "", percent(engine.hit_tokens, engine.queried_tokens)));
   rate.append(element("dd", "small", `${integer.format(engine.hit_tokens)} / ${integer.format(engine.queried_tokens)} ${texts.tokens}`));
   tiles.append(rate);
+  for (const name of ["host", "disk"]) {
+    if (!engine.tiers[name]) continue;
+    const box = element("div");
+    box.append(element("dt", "", texts.columns[name]), element("dd", "", bytes(engine.sum.tier_bytes[name] ?? 0)));
+    box.append(element("dd", "small", `${texts.of} ${bytes(engine.tiers[name])}`));
+    tiles.append(box);
+  }
   total(made.querySelector(".pool-total"), engine);
+  const columns = columnsOf(engine);
+  for (const head of made.querySelectorAll("[data-column]")) if (!columns.includes(head.dataset.column)) head.remove();
   made.querySelector("tbody").append(...engine.accounts.flatMap((account) => row(account, engine)));
+  made.querySelector("tfoot").append(...row({ ...engine.sum, name: texts.Total }, engine));
   history(made.querySelector("svg"), engine);
   return made;
 }
