@@ -80,15 +80,16 @@ class Daemon:
         )
         first: float | None = None
         tokens: list[int] = []
-        async for event in self.client.generate(command):
-            if isinstance(event, Delta):
-                first = first or time.perf_counter()
-                tokens.extend(event.token_ids)
-            elif isinstance(event, Finished):
-                if event.error is not None:
-                    raise RuntimeError(event.error.message)
-                await self.client.acknowledge(command.id, command.account, event.seq)
-                usage = event.usage
+        with self.client.generate(command) as events:
+            async for event in events:
+                if isinstance(event, Delta):
+                    first = first or time.perf_counter()
+                    tokens.extend(event.token_ids)
+                elif isinstance(event, Finished):
+                    if event.error is not None:
+                        raise RuntimeError(event.error.message)
+                    await self.client.acknowledge(command.id, command.account, event.seq)
+                    usage = event.usage
         end = time.perf_counter()
         return Answer((first or end) - begin, end - begin, usage.output_tokens, usage.cached_tokens, tuple(tokens))
 

@@ -33,6 +33,16 @@ EVICTED_BLOCKS = 128
 """So many evictions say that the pool was full."""
 ORDERS = (("without", "with", "with", "without"), ("with", "without", "without", "with"))
 """Windows of a flood: a drift of its rate hits both kinds alike."""
+QUICK_ORDERS = (("without", "with"), ("with", "without"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Seconds of a window, seconds of a flood before its first window, orders of windows that rounds take in turns."""
+
+    window_s: float
+    ramp_s: float
+    orders: tuple[tuple[str, ...], ...]
 
 
 @dataclass
@@ -47,11 +57,11 @@ class Measured:
 
 def run(results: Results, options: argparse.Namespace) -> None:
     rounds = options.repeats or (1 if options.quick else 3)
-    window, ramp = (12.0, 10.0) if options.quick else (40.0, 25.0)
+    plan = Plan(12.0, 10.0, QUICK_ORDERS) if options.quick else Plan(40.0, 25.0, ORDERS)
     with tempfile.TemporaryDirectory(prefix="pagoda-bench-") as folder:
         accounts = Path(folder) / "accounts.json"
         accounts.write_bytes(msgspec.json.encode(ACCOUNTS))
-        measured = asyncio.run(_measure(results, str(accounts), rounds, window, ramp))
+        measured = asyncio.run(_measure(results, str(accounts), rounds, plan))
         warm_full_pool = asyncio.run(_warm_in_full_pool(str(accounts), rounds))
     _add(results, measured)
     results.add("fairness.warm_full_pool.cached_ratio", warm_full_pool, goal=">=1.0")
@@ -76,7 +86,7 @@ def _add(results: Results, measured: Measured) -> None:
     results.add("fairness.warm.cached_ratio", measured.warm, goal=">=1.0")
 
 
-async def _measure(results: Results, accounts: str, rounds: int, window: float, ramp: float) -> Measured:
+async def _measure(results: Results, accounts: str, rounds: int, plan: Plan) -> Measured:
     rng = random.Random(20260725)
     measured = Measured()
     async with Daemon("--accounts", accounts) as daemon:
@@ -84,28 +94,26 @@ async def _measure(results: Results, accounts: str, rounds: int, window: float, 
         results.add_value("fairness.pool", {"blocks": report.total, "block_size": report.block_size})
         await daemon.answer(random_tokens(100, rng), 16, ASKING)  # warm up
         for number in progress(range(rounds), "fairness"):
-            await _round(daemon, measured, ORDERS[number % len(ORDERS)], window, ramp, rng)
+            await _round(daemon, measured, plan, plan.orders[number % len(plan.orders)], rng)
     return measured
 
 
-async def _round(
-    daemon: Daemon, measured: Measured, order: tuple[str, ...], window: float, ramp: float, rng: random.Random
-) -> None:
+async def _round(daemon: Daemon, measured: Measured, plan: Plan, order: tuple[str, ...], rng: random.Random) -> None:
     """Questions in quiet, then a flood in windows without and with questions."""
-    for task in await ask_regularly(daemon, ASKING, window, rng):
+    for task in await ask_regularly(daemon, ASKING, plan.window_s, rng):
         measured.alone.append((await task).first_token_s)
     conversation = random_tokens(CONVERSATION, rng)
     quiet = await _next_turn(daemon, conversation, rng, first=True)
     async with Flood(daemon, FLOODING, rng):
-        await asyncio.sleep(ramp)
+        await asyncio.sleep(plan.ramp_s)
         measured.warm.append(await _next_turn(daemon, conversation, rng) / quiet)
         for kind in order:
             before = await daemon.report()
             if kind == "with":
-                tasks = await ask_regularly(daemon, ASKING, window, rng)
+                tasks = await ask_regularly(daemon, ASKING, plan.window_s, rng)
             else:
                 tasks = []
-                await asyncio.sleep(window)
+                await asyncio.sleep(plan.window_s)
             measured.windows[kind].append(Progress.between(before, await daemon.report(), FLOODING))
             measured.beside += [(await task).first_token_s for task in tasks]
         measured.warm.append(await _next_turn(daemon, conversation, rng) / quiet)
