@@ -12,7 +12,7 @@ from pagoda.pool.models import EnginePool
 
 def current() -> list[str]:
     """One sentence each."""
-    return [*_shrunk(), *_scaled(), *_of_engines()]
+    return [*_shrunk(), *(alert for address in settings.PAGODA_ENGINES for alert in _of_engine(address))]
 
 
 def _shrunk() -> list[str]:
@@ -23,21 +23,14 @@ def _shrunk() -> list[str]:
     return []
 
 
-def _scaled() -> list[str]:
+def _of_engine(address: str) -> list[str]:
+    """What it says itself, as this process last heard it; else what it answered when it got the quotas."""
+    report = reports.latest(address) if reports.is_reachable(address) else None
+    if report is not None and report.alerts:
+        several = len(settings.PAGODA_ENGINES) > 1
+        return [f"{address}: {alert}" if several else alert for alert in report.alerts]
+    scaled = EnginePool.objects.filter(address=address, scaled__lt=1).values_list("scaled", flat=True).first()
+    if scaled is None:
+        return []
     text = _("The engine at %(address)s works with %(percent)s of every reservation.")
-    rows = EnginePool.objects.filter(address__in=settings.PAGODA_ENGINES, scaled__lt=1).order_by("address")
-    return [text % {"address": row.address, "percent": f"{100 * row.scaled:.0f} %"} for row in rows]
-
-
-def _of_engines() -> list[str]:
-    """As this process last heard them."""
-    latest = [
-        (address, reports.latest(address)) for address in settings.PAGODA_ENGINES if reports.is_reachable(address)
-    ]
-    several = len(settings.PAGODA_ENGINES) > 1
-    return [
-        f"{address}: {alert}" if several else alert
-        for address, report in latest
-        if report is not None
-        for alert in report.alerts
-    ]
+    return [text % {"address": address, "percent": f"{100 * scaled:.0f} %"}]

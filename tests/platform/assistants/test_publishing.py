@@ -23,11 +23,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 LIST = "/admin/assistants/publishedprefix/"
 
 
-def common_tokens(text):
-    """Up to the question's first character."""
+def common_blocks(text):
+    """Whole blocks before the question's first character."""
     system = ChatMessage("system", text)
     one, other = (EchoTokenizer().encode_chat([system, ChatMessage("user", probe)]) for probe in "xy")
-    return next(index for index, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
+    return next(index for index, (a, b) in enumerate(zip(one, other, strict=True)) if a != b) // 16
 
 
 @pytest.fixture
@@ -54,8 +54,7 @@ async def until(condition, within_s=10):
 async def test_saving_publishes_and_keeps_what_the_engine_says(engine, in_engine, make_prefix, rival):
     prefix = await make_prefix()
     held = (await in_engine())[str(prefix.pk)]
-    assert held.tokens == common_tokens(TEXT)
-    assert held.blocks == held.tokens // 16
+    assert held.blocks == common_blocks(TEXT)
     [publication] = await rows(Publication.objects.all())
     assert (publication.engine, publication.tokens, publication.blocks) == (engine, held.tokens, held.blocks)
 
@@ -64,7 +63,7 @@ async def test_a_changed_text_replaces_the_old_one_and_a_withdrawn_one_is_gone(e
     prefix, other = await make_prefix(), await make_prefix("Poet", "You write poems about towers and rivers, in rhyme.")
     prefix.text = "You are the librarian of a large town."
     await database_sync_to_async(prefix.save)()
-    assert (await in_engine())[str(prefix.pk)].tokens == common_tokens(prefix.text)
+    assert (await in_engine())[str(prefix.pk)].blocks == common_blocks(prefix.text)
     prefix.active = False
     await database_sync_to_async(prefix.save)()
     assert set(await in_engine()) == {str(other.pk)}
@@ -163,7 +162,7 @@ async def test_an_engine_that_comes_back_has_everything_again(settings, home, ma
             async with serving(address, home):
                 await until(lambda: _reported(address), within_s=20)
                 [publication] = await rows(Publication.objects.all())
-                assert (publication.prefix_id, publication.tokens) == (prefix.pk, common_tokens(TEXT))
+                assert (publication.prefix_id, publication.blocks) == (prefix.pk, common_blocks(TEXT))
     finally:
         await lifespan.stop()
 

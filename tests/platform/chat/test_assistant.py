@@ -9,7 +9,7 @@ from channels.db import database_sync_to_async
 from chat_sockets import Answer, Json, Socket, client_id
 from engine_at_hand import long_question
 
-from pagoda.assistants.models import Assistant
+from pagoda.assistants.models import Assistant, PublishedPrefix
 from pagoda.chat.models import Conversation
 from pagoda_inference.model.echo import EchoTokenizer
 from pagoda_inference.protocol import ChatMessage
@@ -106,3 +106,29 @@ async def test_members_are_not_shown_it(socket: Socket, acme: Any, rival: Any, k
         shown = await socket.request(kind, "conversation.page")
     assert "librarian" not in str(shown)
     assert "librarian" not in str(created)
+
+
+async def test_tenants_share_what_is_published_and_nothing_behind_it(
+    socket: Socket, rival_socket: Socket, acme: Any, rival: Any
+) -> None:
+    published = "You are the librarian of a small town. Answer in two sentences, and name a book in each of them."
+
+    @database_sync_to_async
+    def choose() -> int:
+        prefix = PublishedPrefix.objects.create(name="Librarian", text=published)
+        for party, own in ((acme, "Speak like a pirate, please."), (rival, "Speak like a pirate, please.")):
+            Assistant.across_tenants.create(tenant=party.tenant, prefix=prefix, text=own)
+        return prefix.publications.get().blocks
+
+    blocks = await choose()
+    assert blocks >= 5
+    cached = []
+    for each in (socket, rival_socket, rival_socket):
+        _, answer = await asked(each, QUESTION)
+        assert answer.finished is not None
+        cached.append(answer.finished["usage"]["cached_tokens"])
+    whole = prompt_tokens(f"{published}\n\nSpeak like a pirate, please.", question(QUESTION))
+    # The rival finds what is published, and its own prompt only the second time: acme's was the same.
+    shared = len(published.encode()) + 1
+    assert cached[0] == cached[1] == shared // 16 * 16
+    assert cached[2] == (whole - 1) // 16 * 16 > cached[1]

@@ -104,10 +104,11 @@ def test_alerts_stand_on_the_live_page_and_over_the_quotas(desk, report, setting
     EnginePool.objects.create(
         address=settings.PAGODA_ENGINES[0], model="m", block_size=16, total_blocks=64, bytes_per_block=MIB
     )
+    assert "The disk is full." in html.unescape(desk.get(page).content.decode())
+    reports.mark_unreachable(settings.PAGODA_ENGINES[0])
     assert "works with" not in html.unescape(desk.get(page).content.decode())
     capacity.note_scaling(settings.PAGODA_ENGINES[0], AccountsSet(1, True, scaled=0.64))
     text = html.unescape(desk.get(page).content.decode())
-    assert "The disk is full." in text
     assert f"The engine at {settings.PAGODA_ENGINES[0]} works with 64 % of every reservation." in text
     capacity.note_scaling(settings.PAGODA_ENGINES[0], AccountsSet(2, True))
     assert "works with" not in html.unescape(desk.get(page).content.decode())
