@@ -44,6 +44,8 @@ def tell_about_push(request: HttpRequest) -> None:
 def _said(publication: Publication) -> str:
     if publication.error:
         return publication.error
+    if publishing.is_computing(publication):
+        return _("being computed")
     sizes = {"tokens": f"{publication.tokens:,}", "blocks": f"{publication.blocks:,}"}
     return _("%(tokens)s tokens, %(blocks)s blocks held") % sizes
 
@@ -79,7 +81,10 @@ class PublishedPrefixAdmin(ModelAdmin):
             return "withdrawn", _("withdrawn")
         if any(each.error for each in publications):
             return "refused", _("refused")
-        return ("published", _("published")) if publications else ("waiting", _("waiting for an engine"))
+        if not publications:
+            return "waiting", _("waiting for an engine")
+        computing = any(publishing.is_computing(each) for each in publications)
+        return ("waiting", _("being computed")) if computing else ("published", _("published"))
 
     @display(description=gettext_lazy("blocks held"))
     def blocks(self, prefix: PublishedPrefix) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from channels.db import database_sync_to_async
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from pagoda.assistants.models import PrefixVersion, Publication, PublishedPrefix
 from pagoda.engines import connections
@@ -89,8 +89,16 @@ def settle(address: str, message: Publish, answer: Published) -> Publish | None:
             return build()
         if answer.version < now.version:
             return now if now.version > message.version else None
-    _remember(address, answer.prefixes)
+    try:
+        _remember(address, answer.prefixes)
+    except IntegrityError:
+        logger.info("a prefix was deleted while engine %s published it", address)
     return None
+
+
+def is_computing(said: InEngine | Publication) -> bool:
+    """Whether an engine has accepted a prefix and is not done with it."""
+    return not said.error and said.tokens > 0 and said.blocks == 0
 
 
 def _ids(prefixes: tuple[Prefix, ...] | tuple[InEngine, ...]) -> set[str]:
@@ -149,7 +157,8 @@ async def _publish(client: EngineClient, address: str, instance: str) -> None:
         while message is not None:
             answer = await client.publish(message)
             message = await database_sync_to_async(settle)(address, message, answer)
-        _heard[address] = (instance, answer.version)
+        if not any(is_computing(each) for each in answer.prefixes):
+            _heard[address] = (instance, answer.version)
     except Exception as error:
         _retry_at[address] = time.monotonic() + RETRY_S
         if isinstance(error, EngineUnavailable | EngineRefused):

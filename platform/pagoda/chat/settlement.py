@@ -25,6 +25,7 @@ def settle(generation: Generation, **_: Any) -> None:
     """For a conversation that was deleted meanwhile, the engines forget what this generation added to it."""
     if generation.purpose in OF_CONVERSATIONS and not _is_kept(generation.lineage):
         purging.order(generation.account, [generation.lineage])
+        _forget_text(generation)
     if generation.purpose == Generation.Purpose.CHAT:
         _settle_message(generation)
     elif generation.purpose == Generation.Purpose.TITLE:
@@ -33,6 +34,13 @@ def settle(generation: Generation, **_: Any) -> None:
 
 def _is_kept(conversation_id: str) -> bool:
     return Conversation.objects.filter(pk=conversation_id, deleted__isnull=True).exists()
+
+
+def _forget_text(generation: Generation) -> None:
+    """Retention erases texts with their conversation: of one that was erased already, nothing would be."""
+    if not Conversation.objects.filter(pk=generation.lineage).exists():
+        generation.text, generation.token_ids = "", []
+        generation.save(update_fields=["text", "token_ids"])
 
 
 def _settle_message(generation: Generation) -> None:

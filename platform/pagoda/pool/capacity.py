@@ -71,11 +71,10 @@ def remember(address: str, info: ModelInfo) -> None:
 
 
 def note_scaling(address: str, answer: AccountsSet) -> None:
-    """Remember by how much an engine scales the reservations. An answer that refuses, or is about an old list, tells
-    nothing of it."""
+    """Remember by how much an engine scales the reservations. An answer that refuses tells nothing of it."""
     from pagoda.pool.models import EnginePool
 
-    if answer.error is None and answer.applied:
+    if answer.error is None:
         EnginePool.objects.filter(address=address).exclude(scaled=answer.scaled).update(scaled=answer.scaled)
 
 

@@ -15,7 +15,8 @@ from pagoda.assistants.models import Assistant, PrefixVersion, Publication, Publ
 from pagoda.engines import connections, lifespan, reports
 from pagoda.tenants.models import AuditEntry
 from pagoda_inference.model.echo import EchoTokenizer
-from pagoda_inference.protocol import ChatMessage
+from pagoda_inference.protocol import ChatMessage, Published
+from pagoda_inference.protocol import PublishedPrefix as InEngine
 from tests.platform.assistants.conftest import TEXT
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -150,6 +151,39 @@ async def test_an_engine_that_is_behind_is_told_by_its_report(web, in_engine):
 async def _reported(address):
     report = reports.latest(address)
     return report is not None and report.published_version == await database_sync_to_async(PrefixVersion.current)()
+
+
+class StillComputing:
+    """Accepts a list, and has computed it when it is asked the second time."""
+
+    def __init__(self):
+        self.answers = iter((0, 5))
+
+    async def publish(self, message):
+        blocks = next(self.answers)
+        said = tuple(InEngine(each.id, 80, blocks) for each in message.prefixes)
+        return Published(message.version, applied=not blocks, prefixes=said)
+
+
+async def test_an_engine_that_computes_is_asked_again_until_it_is_done(acme, rival, desk, settings, monkeypatch):
+    client = StillComputing()
+    monkeypatch.setitem(connections._clients, settings.PAGODA_ENGINES[0], client)
+
+    @database_sync_to_async
+    def without_push():
+        PublishedPrefix.objects.bulk_create([PublishedPrefix(name="Librarian", text=TEXT)])
+        return PrefixVersion.raise_above(0)
+
+    report = type("Report", (), {"published_version": await without_push(), "instance": "i"})
+    shown = []
+    for _ in range(3):  # by the third report there is nothing left to ask
+        await publishing.follow_report(client, None, report)
+        await asyncio.gather(*publishing._publishing.values())
+        [publication] = await rows(Publication.objects.all())
+        page = (await desk.get(LIST)).content.decode()
+        shown.append((publication.blocks, "being computed" in page))
+    await publishing.stop()
+    assert shown == [(0, True), (5, False), (5, False)]
 
 
 async def test_an_engine_that_comes_back_has_everything_again(settings, home, make_prefix, acme):

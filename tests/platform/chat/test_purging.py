@@ -212,6 +212,22 @@ class TestWhileAnAnswerIsWritten:
         assert orders == [lineage, lineage]
         assert purged[-1][1] == lineage
 
+    async def test_an_answer_that_outlives_its_conversation_leaves_no_text(
+        self, socket: Socket, acme: Any, rival: Any
+    ) -> None:
+        created = await socket.ask(long_question())
+        await socket.read_until(created["generation_id"], 3)
+        lineage = created["conversation"]["id"]
+        await database_sync_to_async(lambda: Conversation.across_tenants.filter(pk=lineage).delete())()
+
+        def settled() -> bool:
+            return Generation.across_tenants.filter(lineage=lineage, finished__isnull=False).exists()
+
+        await until(settled)
+        generation = await database_sync_to_async(Generation.across_tenants.get)(lineage=lineage)
+        assert (generation.text, generation.token_ids) == ("", [])
+        assert generation.output_tokens > 0
+
 
 async def test_an_engine_that_was_away_is_told_when_it_is_back(
     web: str, socket: Socket, purged: list[tuple[str, str]], acme: Any, rival: Any, home: Path, settings: Any
