@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from pagoda_inference.decoding.beam_search import BeamSearch, Hypothesis
 from pagoda_inference.decoding.candidates import most_probable
+from pagoda_inference.model.backend import Backend, Candidates, Chunk, Result
 
 NO_TOKEN = 1 << 20
 """The end of a model that has none: without one ``generate`` takes that of the configuration."""
@@ -25,6 +27,38 @@ def search_naively(model: Any, prompt: list[int], search: BeamSearch) -> list[Hy
         if not picks:
             return search.hypotheses()
         beams = [[*beams[parent], token] for parent, token in picks]
+
+
+def candidates(result: Result) -> Candidates:
+    assert isinstance(result, Candidates)
+    return result
+
+
+def search_through_blocks(backend: Backend, prompt: list[int], search: BeamSearch) -> list[Hypothesis]:
+    """Beams with tables of their own: a pick copies its parent's blocks and computes one token."""
+    size = backend.total_blocks // 8
+    free = [list(range(size * number, size * (number + 1))) for number in range(8)]
+    tables = [free.pop()]
+    found = backend.run([Chunk(prompt, 0, tables[0], candidates=search.candidates_per_beam)])
+    position = len(prompt)
+    while picks := search.advance([candidates(result) for result in found]):
+        children = [free.pop() for _ in picks]
+        pairs = [
+            pair
+            for child, (parent, _) in zip(children, picks, strict=True)
+            for pair in zip(tables[parent], child, strict=True)
+        ]
+        backend.copy_blocks(pairs)
+        free += tables
+        tables = children
+        found = backend.run(
+            [
+                Chunk([token], position, table, candidates=search.candidates_per_beam)
+                for table, (_, token) in zip(tables, picks, strict=True)
+            ]
+        )
+        position += 1
+    return search.hypotheses()
 
 
 def generated(model: Any, prompt: list[int], eos_ids: list[int], **options: Any) -> list[tuple[list[int], float]]:
@@ -47,10 +81,18 @@ def generated(model: Any, prompt: list[int], eos_ids: list[int], **options: Any)
 
 
 def compare_with_generate(
-    model: Any, prompt: list[int], eos_ids: list[int], width: int, answers: int, *, max_tokens: int, **options: Any
+    search_with: Callable[[BeamSearch], list[Hypothesis]],
+    model: Any,
+    prompt: list[int],
+    eos_ids: list[int],
+    width: int,
+    answers: int,
+    *,
+    max_tokens: int,
+    **options: Any,
 ) -> list[Hypothesis]:
     """Our hypotheses, once they are found to be those of ``generate``: tokens, order and scores."""
-    ours = search_naively(model, prompt, BeamSearch(width, answers, eos_ids=eos_ids, max_tokens=max_tokens, **options))
+    ours = search_with(BeamSearch(width, answers, eos_ids=eos_ids, max_tokens=max_tokens, **options))
     theirs = generated(
         model,
         prompt,

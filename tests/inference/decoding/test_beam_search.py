@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import torch
 
 from pagoda_inference.decoding.beam_search import BeamSearch, EarlyStopping, Hypothesis
 from pagoda_inference.model.backend import Candidates
-from tests.inference.decoding.reference_beams import compare_with_generate
+from tests.inference.decoding.reference_beams import compare_with_generate, search_naively
 from tests.inference.tiny_models import VOCABULARY, tiny_model
 
 END = 9
@@ -144,7 +144,8 @@ def test_hypotheses_of_tiny_models_are_those_of_generate(one_thread: None, width
         for eos_ids in (list(range(0, VOCABULARY, 3)), [2, 40], []):
             prompt = [5 + number, 17, 30 + width, 44, 91]
             options = {"length_penalty": penalty, "early_stopping": early, "max_tokens": 10}
-            found = compare_with_generate(model, prompt, eos_ids, width, 1 + number % width, **options)
+            search = partial(search_naively, model, prompt)
+            found = compare_with_generate(search, model, prompt, eos_ids, width, 1 + number % width, **options)
             reasons |= {hypothesis.reason for hypothesis in found}
     assert reasons == {"stop", "length"}
 

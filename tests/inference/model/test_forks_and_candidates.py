@@ -16,7 +16,7 @@ from pagoda_inference.model.kv_memory import KvMemory
 from pagoda_inference.model.transformers_backend import TransformersBackend
 from pagoda_inference.protocol import ChatMessage
 from pagoda_kernels import torch_kernels
-from tests.inference.decoding.reference_beams import search_naively
+from tests.inference.decoding.reference_beams import candidates, search_naively, search_through_blocks
 from tests.inference.tiny_models import VOCABULARY, tiny_model
 
 BLOCKS = 160
@@ -48,11 +48,6 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 def prompt_of(backend: Backend, tokens: Sequence[int]) -> list[int]:
     return [token % backend.vocabulary_size for token in tokens]
-
-
-def candidates(result: Result) -> Candidates:
-    assert isinstance(result, Candidates)
-    return result
 
 
 def test_each_fork_takes_the_token_that_its_sampler_would_take_alone(backend: Backend) -> None:
@@ -162,31 +157,4 @@ def search_from_the_first_token(prompt: list[int], search: BeamSearch) -> list[H
         chunks = [Chunk(beam, 0, range(40), candidates=search.candidates_per_beam) for beam in beams]
         picks = search.advance([candidates(echo_backend().run([chunk])[0]) for chunk in chunks])
         beams = [[*beams[parent], token] for parent, token in picks]
-    return search.hypotheses()
-
-
-def search_through_blocks(backend: Backend, prompt: list[int], search: BeamSearch) -> list[Hypothesis]:
-    """Beams with tables of their own: a pick copies its parent's blocks and computes one token."""
-    size = BLOCKS // 8
-    free = [list(range(size * number, size * (number + 1))) for number in range(8)]
-    tables = [free.pop()]
-    found = backend.run([Chunk(prompt, 0, tables[0], candidates=search.candidates_per_beam)])
-    position = len(prompt)
-    while picks := search.advance([candidates(result) for result in found]):
-        children = [free.pop() for _ in picks]
-        pairs = [
-            pair
-            for child, (parent, _) in zip(children, picks, strict=True)
-            for pair in zip(tables[parent], child, strict=True)
-        ]
-        backend.copy_blocks(pairs)
-        free += tables
-        tables = children
-        found = backend.run(
-            [
-                Chunk([token], position, table, candidates=search.candidates_per_beam)
-                for table, (_, token) in zip(tables, picks, strict=True)
-            ]
-        )
-        position += 1
     return search.hypotheses()
