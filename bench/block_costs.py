@@ -31,9 +31,12 @@ class Blocks:
 
     def __init__(self, total: int, *, cached: bool) -> None:
         self.pool = Pool(total, BLOCK_SIZE, secret=b"bench")
-        self.pool.accounts.replace([Account(f"tenant-{index}") for index in range(ACCOUNTS)], 1)
+        names = [f"tenant-{index}" for index in range(ACCOUNTS)]
+        self.pool.accounts.replace([Account(name) for name in names], 1)
         self._cached = cached
-        self._accounts = itertools.cycle(self.pool.accounts)
+        self._accounts = itertools.cycle(
+            [ledger for name in names if (ledger := self.pool.accounts.find(name)) is not None]
+        )
         self._content = itertools.count()
         if cached:
             self._fill()
