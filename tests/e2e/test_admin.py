@@ -91,3 +91,43 @@ def test_an_operator_does_not_read_conversations_by_default(operator: Page, memb
     assert "swordfish" not in operator.content()
     operator.locator("#result_list a[href*='/change/']").first.click()
     assert "swordfish" not in operator.content()
+
+
+def public_row(stack: Stack) -> int:
+    """Blocks that the engine holds for everybody."""
+    return sum(report.active + report.cached for report in stack.pool().accounts if report.id == "public")
+
+
+def test_a_published_prefix_begins_both_tenants_conversations_and_is_kept_once(
+    operator: Page, member: ChatPage, rival: ChatPage, stack: Stack
+) -> None:
+    words = " ".join(f"Rule {number}: answer politely and briefly." for number in range(1, 12))
+    operator.goto(f"{stack.url}/admin/assistants/publishedprefix/add/")
+    operator.fill("input[name=name]", "House rules")
+    operator.fill("textarea[name=text]", words)
+    operator.locator("[name=_continue]").first.click()
+    expect(operator.get_by_text("Every engine has the published prefixes.").first).to_be_visible()
+    held = public_row(stack)
+    assert held > 0
+    for tenant in ("Acme", "Globex"):
+        operator.goto(f"{stack.url}/admin/assistants/assistant/add/")
+        operator.locator(".select2-selection").first.click()
+        operator.locator("input.select2-search__field").last.fill(tenant)
+        operator.locator(".select2-results__option", has_text=tenant).first.click()
+        operator.select_option("select[name=prefix]", label="House rules")
+        operator.locator("[name=_save]").first.click()
+        operator.wait_for_url(re.compile(r"/assistants/assistant/$"))
+    question = "What do you see from the tower?"
+    for chat in (member, rival):
+        chat.ask(question)
+        chat.wait_for_text(1)
+        chat.stop_if_streaming()
+    assert public_row(stack) == held
+    operator.goto(f"{stack.url}/admin/pool/live/")
+    row = operator.locator("tr.pool-public")
+    expect(row).to_contain_text("Public")
+    expect(operator.locator(".pool-sum .good")).to_be_visible()
+    expect(operator.locator("tfoot tr")).to_contain_text("Total")
+    tenants = [report for report in stack.pool().accounts if report.id != "public"]
+    assert all(report.hit_tokens >= held * 16 for report in tenants if report.queried_tokens)
+    assert sum(1 for report in tenants if report.hit_tokens) == 2
