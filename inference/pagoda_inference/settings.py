@@ -54,6 +54,12 @@ def _amount(text: str) -> float:
     return number
 
 
+def _preemption(text: str) -> str:
+    if text not in ("auto", "swap", "recompute"):
+        raise ValueError("expected auto, swap or recompute")
+    return text
+
+
 @dataclass(frozen=True)
 class Settings:
     """Everything ``pagoda-inference`` can be told. None stands for: decided from the model or the machine."""
@@ -98,6 +104,32 @@ class Settings:
         float | None,
         Setting("PAGODA_ENGINE_POOL_GIB", "size of the KV pool in GiB, instead of tokens", _amount, "--pool-gib"),
     ] = None
+    host_gib: Annotated[
+        float | None,
+        Setting(
+            "PAGODA_ENGINE_HOST_GIB",
+            "main memory for KV that leaves the pool, in GiB; 0: off; empty: by the machine",
+            _amount,
+            "--host-gib",
+        ),
+    ] = None
+    disk_gib: Annotated[
+        float,
+        Setting("PAGODA_ENGINE_DISK_GIB", "disk for KV that leaves main memory, in GiB; 0: off", _amount, "--disk-gib"),
+    ] = 0.0
+    tier_folder: Annotated[
+        Path | None,
+        Setting("PAGODA_ENGINE_TIER_FOLDER", "directory of the KV on disk; empty: kv under PAGODA_HOME", Path),
+    ] = None
+    preemption: Annotated[
+        str,
+        Setting(
+            "PAGODA_ENGINE_PREEMPTION",
+            "what a preempted request does with its KV: swap, recompute, or auto: what is faster",
+            _preemption,
+            "--preemption",
+        ),
+    ] = "auto"
     context_length: Annotated[
         int | None,
         Setting(
@@ -184,6 +216,11 @@ class Settings:
     def engine_address(self) -> str:
         """Where to listen: ``address``, or the socket under ``home``."""
         return self.address or default_address(self.home)
+
+    @property
+    def kv_folder(self) -> Path:
+        """Where the disk tier lies: ``tier_folder``, or a folder under ``home``."""
+        return self.tier_folder or self.home / "kv"
 
     def _check(self) -> None:
         if self.block_size > 256:

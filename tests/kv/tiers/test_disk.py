@@ -156,6 +156,17 @@ def test_what_is_forgotten_is_gone_from_the_files_with_its_tokens(folder: Path) 
     assert engine.tiers.usage("acme").disk == SIZE
 
 
+def test_who_deletes_can_hear_when_it_is_gone(folder: Path) -> None:
+    engine = SmallEngine(folder, host=1)
+    entry = engine.stored("acme", "a", "b")[0]
+    seen: list[list[str]] = []
+    engine.tiers.forget(entry)
+    engine.tiers.after(lambda: seen.append(files_with(folder, content(entry))))
+    assert seen == []
+    engine.run()
+    assert seen == [[]]
+
+
 @pytest.mark.parametrize("released", [0, 1, 2])
 def test_what_is_forgotten_on_its_way_to_disk_never_arrives(folder: Path, released: int) -> None:
     engine = SmallEngine(folder, host=1)
@@ -260,6 +271,7 @@ def test_foreign_files_are_left_alone(folder: Path) -> None:
     foreign = [folder / "notes.txt", folder / "payloads" / "README", folder / "payloads" / "123.kv"]
     for path in foreign:
         path.write_text("mine")
+    (folder / "payloads" / f"{98:016x}.kv").mkdir()
     stray = folder / "payloads" / f"{99:016x}.kv"
     stray.write_bytes(b"no record")
     _, entries = restarted(folder)

@@ -59,9 +59,9 @@ class Disk:
                 record for record in manifest.read(path / "manifest", head) if sizes.get(record.id) == block_bytes
             )
             """What was found intact, oldest first."""
-            self._manifest = Manifest(path / "manifest", head, self.records)
             for id in sizes.keys() - {record.id for record in self.records}:
                 remove(self._file_of(id))
+            self._manifest = Manifest(path / "manifest", head, self.records)
             self._next_id = max(sizes, default=0) + 1
         except BaseException:
             self._folder.close()
@@ -175,7 +175,7 @@ def _payload_sizes(folder: Path) -> dict[int, int]:
         return {
             int(file.name[:16], 16): file.stat(follow_symlinks=False).st_size
             for file in files
-            if _PAYLOAD_NAME.fullmatch(file.name)
+            if _PAYLOAD_NAME.fullmatch(file.name) and file.is_file(follow_symlinks=False)
         }
 
 

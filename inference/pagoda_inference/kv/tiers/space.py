@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -101,9 +102,7 @@ class Space:
         if own > len(share.evictable) or all_ > self._evictable:
             return None
         evicted = [self._evict(share) for _ in range(own)]
-        while self.bytes + size > self.capacity:
-            evicted.append(self._evict(self._victim()))
-        return evicted
+        return evicted + self._evict_for(size)
 
     def enforce(self) -> list[Copy]:
         """Evict what is above a quota or the capacity, as far as it can be evicted now."""
@@ -111,9 +110,7 @@ class Space:
         for share in self._shares.values():
             while share.over and share.evictable:
                 evicted.append(self._evict(share))
-        while self.bytes > self.capacity and self._evictable:
-            evicted.append(self._evict(self._victim()))
-        return evicted
+        return evicted + self._evict_for(0)
 
     def set_limits(self, limits: dict[str, tuple[int | None, float]]) -> list[str]:
         """Replace all quotas: account -> (bytes, weight). The accounts that are not known any more."""
@@ -195,10 +192,23 @@ class Space:
         """How many copies have to go for that many bytes."""
         return max(0, -(-size // self.copy_bytes))
 
-    def _victim(self) -> Share:
-        """Whoever is above its quota, else has most bytes per weight."""
-        shares = [share for share in self._shares.values() if share.evictable]
-        return max(shares, key=lambda share: (share.over > 0, share.bytes / share.weight))
+    def _evict_for(self, size: int) -> list[Copy]:
+        """Evict until the tier has room for that much, or nothing to evict: each time from whoever is above its quota,
+        else has most bytes per weight."""
+        evicted: list[Copy] = []
+        if self.bytes + size <= self.capacity:
+            return evicted
+        ranks = [(_rank(share), account) for account, share in self._shares.items() if share.evictable]
+        heapify(ranks)
+        while ranks and self.bytes + size > self.capacity:
+            account = ranks[0][1]
+            share = self._shares[account]
+            evicted.append(self._evict(share))
+            if share.evictable:
+                heapreplace(ranks, (_rank(share), account))
+            else:
+                heappop(ranks)
+        return evicted
 
     def _evict(self, share: Share) -> Copy:
         copy = next(iter(share.evictable))
@@ -218,3 +228,8 @@ class Space:
         if copy in share.evictable:
             del share.evictable[copy]
             self._evictable -= 1
+
+
+def _rank(share: Share) -> tuple[bool, float]:
+    """Who gives way first has the least."""
+    return share.over == 0, -share.bytes / share.weight

@@ -209,6 +209,10 @@ class Tiers:
         for copy in self._copies(entry):
             copy.entry = entry
 
+    def after(self, done: Callable[[], None]) -> None:
+        """``done`` when everything asked for until now has been carried out, deletions on disk among it."""
+        self._copier.submit(lambda: None, lambda error: done())
+
     def wait(self, timeout_s: float) -> bool:
         """Wait until nothing is left to run, at most so long: for a stop, never between steps. Calls no ``done``."""
         return self._copier.wait(timeout_s)
