@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Count, Model, QuerySet
 from django.forms import ModelForm
@@ -41,6 +42,11 @@ def tell_about_push(request: HttpRequest) -> None:
         messages.success(request, _("Every engine has the published prefixes."))
 
 
+def _publications(prefix: PublishedPrefix) -> list[Publication]:
+    """What the present engines say; those that are no longer in PAGODA_ENGINES say nothing."""
+    return [each for each in prefix.publications.all() if each.engine in settings.PAGODA_ENGINES]
+
+
 def _said(publication: Publication) -> str:
     if publication.error:
         return publication.error
@@ -76,7 +82,7 @@ class PublishedPrefixAdmin(ModelAdmin):
         description=gettext_lazy("state"), label={"published": "success", "refused": "danger", "waiting": "warning"}
     )
     def state(self, prefix: PublishedPrefix) -> tuple[str, str]:
-        publications = prefix.publications.all()
+        publications = _publications(prefix)
         if not prefix.active:
             return "withdrawn", _("withdrawn")
         if any(each.error for each in publications):
@@ -88,7 +94,7 @@ class PublishedPrefixAdmin(ModelAdmin):
 
     @display(description=gettext_lazy("blocks held"))
     def blocks(self, prefix: PublishedPrefix) -> str:
-        return " · ".join("—" if each.error else f"{each.blocks:,}" for each in prefix.publications.all()) or "—"
+        return " · ".join("—" if each.error else f"{each.blocks:,}" for each in _publications(prefix)) or "—"
 
     @display(description=gettext_lazy("tenants"), ordering="assistant_count")
     def used_by(self, prefix: Any) -> int:
@@ -96,7 +102,7 @@ class PublishedPrefixAdmin(ModelAdmin):
 
     @display(description=gettext_lazy("on the engines"))
     def on_the_engines(self, prefix: PublishedPrefix) -> SafeString | str:
-        rows = [(each.engine, _said(each)) for each in prefix.publications.all()] if prefix.pk else []
+        rows = [(each.engine, _said(each)) for each in _publications(prefix)]
         return format_html_join("", "<p>{}: {}</p>", rows) or "—"
 
     def save_model(self, request: HttpRequest, obj: PublishedPrefix, form: ModelForm, change: bool) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from pagoda.assistants import models
 from pagoda.assistants.models import Assistant, PublishedPrefix
+from pagoda.chat.models import Conversation
+from pagoda.generations.models import PendingPurge
 from pagoda.tenants.models import AuditEntry, Membership, Role
 from pagoda.tenants.scoping import tenant_scope
 
@@ -103,3 +105,16 @@ def test_too_long_a_text_is_refused(admin, acme):
     response = admin.post("/assistant/", {"prefix": "", "text": "x" * 50_001})
     assert response.status_code == 422
     assert assistant_of(acme) is None
+
+
+def test_deleting_a_tenant_in_the_admin_takes_its_assistant_and_conversations(client, operator, acme, rival, librarian):
+    client.force_login(operator)
+    for party in (acme, rival):
+        Assistant.across_tenants.create(tenant=party.tenant, prefix=librarian, text="Be brief.")
+        Conversation.across_tenants.create(tenant=party.tenant, owner=party.member, system_text="Be brief.")
+    page = f"/admin/tenants/tenant/{acme.tenant.pk}/delete/"
+    assert client.get(page).status_code == 200
+    assert client.post(page, {"post": "yes"}).status_code == 302
+    assert (assistant_of(acme), assistant_of(rival).text) == (None, "Be brief.")
+    assert Conversation.across_tenants.count() == 1
+    assert not PendingPurge.objects.exists()

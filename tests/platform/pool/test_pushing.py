@@ -1,11 +1,12 @@
 """A change of a quota is in force on the engines right after its commit."""
 
+import msgspec
 import pytest
 from django.db import transaction
 from django.db.models import F
 
-from pagoda.pool import pushing
-from pagoda.pool.models import EnginePool, QuotaVersion
+from pagoda.pool import capacity, pushing
+from pagoda.pool.models import EnginePool, Quota, QuotaVersion
 from pagoda.tenants.models import Tenant
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -65,3 +66,19 @@ def test_an_unreachable_engine_stops_nobody(engine, in_engine, acme, settings):
     gone, there = pushing.last_push()
     assert (gone.unreachable, there.problem) == (True, "")
     assert in_engine()[str(acme.tenant.id)].reservation == 3
+
+
+def test_an_engine_with_fewer_blocks_than_the_quotas_were_made_for_scales_them(engine, in_engine, acme, rival, info):
+    capacity.remember(engine, msgspec.structs.replace(info, total_blocks=128))
+    for party, reservation in ((acme, 64), (rival, 32)):
+        Quota.objects.filter(tenant=party.tenant).update(reservation=reservation)
+    for _ in range(2):  # the second time the engine's present size is known
+        acme.tenant.save()
+        assert [pushed.problem for pushed in pushing.last_push()] == [""]
+        reservations = [in_engine()[str(party.tenant.id)].reservation for party in (acme, rival)]
+        assert reservations == [42, 21]
+        assert EnginePool.objects.get(address=engine).scaled == pytest.approx(64 / 96)
+    Quota.objects.filter(tenant=acme.tenant).update(reservation=30)
+    acme.tenant.save()
+    assert in_engine()[str(acme.tenant.id)].reservation == 30
+    assert EnginePool.objects.get(address=engine).scaled == 1
