@@ -15,13 +15,27 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from pagoda_inference import logs
+from pagoda_inference.beam_generation import BeamGeneration
 from pagoda_inference.generation import Generation
 from pagoda_inference.generation_log import GenerationLog, Key
-from pagoda_inference.kv import invariants
-from pagoda_inference.kv.accounts import AccountsRefused
-from pagoda_inference.model.backend import Backend, ChunkError
-from pagoda_inference.protocol import AccountsSet, Error, Event, Finished, FinishReason, PoolReport, SetAccounts
-from pagoda_inference.scheduling.scheduler import RequestRefused, Scheduler
+from pagoda_inference.model.backend import Backend, Candidates, ChunkError
+from pagoda_inference.pool_desk import PoolDesk
+from pagoda_inference.protocol import (
+    AccountsSet,
+    Error,
+    Event,
+    Finished,
+    FinishReason,
+    PoolReport,
+    Publish,
+    Published,
+    Purge,
+    Purged,
+    SetAccounts,
+)
+from pagoda_inference.sampled_generation import SampledGeneration
+from pagoda_inference.scheduling.scheduler import Produced, RequestRefused, Scheduler
+from pagoda_inference.scheduling.sequence import Request, Sequence
 from pagoda_inference.step_runner import StepRunner
 
 logger = logging.getLogger(__name__)
@@ -72,7 +86,10 @@ class Engine:
         self._debug = debug
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._live: dict[Key, Generation] = {}
+        self._desk = PoolDesk(scheduler, end=self._end_refused)
         self._outcomes: list[Outcome] = []
+        self._idle = False
+        """Nothing of the work could be done in the last turn."""
         self._stopping = False
         self._ended = False
 
@@ -88,11 +105,26 @@ class Engine:
 
     def set_accounts(self, message: SetAccounts) -> Future[AccountsSet]:
         """Replace all accounts, between two steps."""
-        return self._call(lambda: self._set_accounts(message))
+        return self._call(lambda: self._desk.set_accounts(message))
+
+    def publish(self, message: Publish) -> Future[Published]:
+        """Replace all published prefixes; done when those that are new are computed."""
+        future: Future[Published] = Future()
+        asked = self._call(lambda: self._desk.publish(message, future))
+        asked.add_done_callback(lambda asked: _pass_on(asked, future))
+        return future
+
+    def purge(self, message: Purge) -> Future[Purged]:
+        """Conversations were deleted: what only they used is found no more, in any tier."""
+        return self._call(lambda: self._desk.purge(message))
 
     def report(self) -> Future[PoolReport]:
         """The pool between two steps."""
-        return self._call(self._report)
+        return self._call(lambda: self._desk.report(self.instance, self.steps, self._backend))
+
+    def wake(self) -> None:
+        """Something happened beside the loop, such as the end of a copy: look."""
+        self._commands.put(_nothing)
 
     def stop(self) -> None:
         """End the loop: what runs or waits is finished with ``engine_stopping``."""
@@ -124,25 +156,41 @@ class Engine:
         """Work until ``stop``. Blocks; call it on the engine's thread. Raises only when the engine itself is broken."""
         try:
             while not self._stopping:
-                self._take_commands()
-                if self._stopping:
-                    break
-                if self._scheduler.has_work:
-                    self._step_guarded()
-                self._flush()
+                self._wait_for_work()
+                self.turn()
         finally:
             for generation in list(self._live.values()):
                 self._end(generation, "error", blocks_freed=0, error=_STOPPING)
             self._flush()
+            self._desk.close()
             self._ended = True
             self._drain()
 
-    def _take_commands(self) -> None:
-        """All commands that wait; when there is nothing else to do, the next one."""
+    def turn(self) -> None:
+        """Once around: what was asked, what was copied, one step. Never waits for anything but the model."""
+        self._drain()
+        if self._stopping:
+            return
+        self._idle = False
+        if self._scheduler.has_work:
+            self._step_guarded()
+        else:
+            self._scheduler.poll()
+        self._desk.settle()
+        self._flush()
+
+    def _wait_for_work(self) -> None:
+        """When there is nothing to do, until there is; when nothing of it could be done, a moment."""
         if not self._scheduler.has_work:
             self._flush()
             self._carry_out(self._commands.get())
-        self._drain()
+        elif self._idle:
+            self._flush()
+            try:
+                command = self._commands.get(timeout=STALLED_WAIT_S)
+            except queue.Empty:
+                return
+            self._carry_out(command)
 
     def _drain(self) -> None:
         while True:
@@ -186,36 +234,41 @@ class Engine:
         for request in step.exhausted:
             self._finish(self._live[request.account, request.id], "length")
         if not step.chunks:
-            if not (step.admitted or step.exhausted):
-                self._flush()
-                self._wait_for_command()
+            self._idle = not (step.admitted or step.exhausted or step.paused)
             return
         results = self._runner.run(step)
         now = time.monotonic()
-        for sequence, result in self._scheduler.complete(step, results, now):
-            request = sequence.request
-            generation = self._live[request.account, request.id]
-            if isinstance(result, ChunkError):
-                self._finish(generation, "error", error=_MODEL_ERROR)
-                logs.failure(logger, "generation_failed", result, id=request.id, account=request.account)
-            else:
-                self._advance(generation, result)
+        self._take(self._scheduler.complete(step, results, now))
         self.steps += 1
         self._observer.step(now - begin, len(step.chunks), sum(chunk.count for chunk in step.chunks))
         if self._debug:
-            self._check()
+            self.check()
 
-    def _check(self) -> None:
-        """Debug builds: the pool's invariants hold and every block that is held is held by a running request."""
-        sequences = [sequence for request in self._scheduler.running for sequence in request.sequences]
-        invariants.check(self._scheduler.pool, [s.table for s in sequences if s.table is not None])
+    def _take(self, produced: Produced) -> None:
+        """What the step gave each sequence goes to its generation."""
+        beams: dict[Request, list[Candidates]] = {}
+        for sequence, result in produced:
+            request = sequence.request
+            generation = self._live.get((request.account, request.id))
+            if generation is None:
+                continue  # another of its sequences has just ended it
+            if isinstance(result, Candidates):
+                beams.setdefault(request, []).append(result)
+            elif isinstance(result, ChunkError):
+                self._finish(generation, "error", error=_MODEL_ERROR)
+                logs.failure(logger, "generation_failed", result, id=request.id, account=request.account)
+            else:
+                self._guarded(generation, self._advance, sequence, result)
+        for request, candidates in beams.items():
+            generation = self._live.get((request.account, request.id))
+            if generation is not None:
+                self._guarded(generation, self._search, candidates)
 
-    def _wait_for_command(self) -> None:
-        try:
-            command = self._commands.get(timeout=STALLED_WAIT_S)
-        except queue.Empty:
-            return
-        self._carry_out(command)
+    def check(self) -> None:
+        """Debug builds: the pool's invariants hold and every block that is held is held by a running request, a
+        published prefix or a copy.
+        """
+        self._scheduler.check()
 
     # --- one generation -----------------------------------------------------------------------------------------------
 
@@ -230,6 +283,8 @@ class Engine:
             logs.failure(logger, "submit_failed", error, id=request.id, account=request.account)
             self._outcomes.append((generation.log, _MODEL_ERROR))
             return
+        if isinstance(generation, BeamGeneration):
+            request.candidates = generation.candidates_per_beam
         self._live[request.account, request.id] = generation
 
     def _cancel(self, key: Key) -> None:
@@ -237,17 +292,38 @@ class Engine:
         if generation is not None:
             self._abort(generation, "cancelled")
 
-    def _advance(self, generation: Generation, token: int) -> None:
+    def _guarded(self, generation: Generation, advance: Callable[..., None], *arguments: object) -> None:
+        """A failure while an answer goes on ends this answer and nothing else."""
         try:
-            delta, reason = generation.advance(token)
+            advance(generation, *arguments)
         except Exception as error:
             request = generation.request
             logs.failure(logger, "generation_failed", error, id=request.id, account=request.account)
-            self._finish(generation, "error", error=_MODEL_ERROR)
-            return
+            if (request.account, request.id) in self._live:
+                self._finish(generation, "error", error=_MODEL_ERROR)
+
+    def _advance(self, generation: Generation, sequence: Sequence, token: int) -> None:
+        """One more token of an answer; when the last answer has ended, the generation has."""
+        assert isinstance(generation, SampledGeneration)
+        delta, reason = generation.advance(sequence, token)
         self._emit(generation, delta)
-        if reason is not None:
-            self._finish(generation, reason)
+        if reason is None:
+            return
+        if generation.answers_open:
+            self._scheduler.finish_sequence(sequence)
+        else:
+            self._finish(generation, generation.finish_reason)
+
+    def _search(self, generation: Generation, candidates: list[Candidates]) -> None:
+        """One step of a beam search: beams fork and end, or the answers are found."""
+        assert isinstance(generation, BeamGeneration)
+        picks = generation.advance_beams(candidates)
+        if picks:
+            self._scheduler.branch(generation.request, picks)
+            return
+        for delta in generation.last_deltas():
+            self._emit(generation, delta)
+        self._finish(generation, generation.finish_reason)
 
     def _finish(self, generation: Generation, reason: FinishReason, *, error: Error | None = None) -> None:
         """The request is done: its blocks stay findable."""
@@ -265,57 +341,45 @@ class Engine:
         request = generation.request
         del self._live[request.account, request.id]
         if reason in ("cancelled", "length"):
-            self._emit_held_text(generation)
+            self._emit_held_text(generation, reason)
         finished = generation.finished(reason, time.monotonic(), blocks_freed=blocks_freed, error=error)
         self._emit(generation, finished)
         self._observer.finished(finished)
         logs.generation_finished(logger, request, finished)
 
-    def _emit_held_text(self, generation: Generation) -> None:
+    def _emit_held_text(self, generation: Generation, reason: FinishReason) -> None:
         try:
-            rest = generation.held_text()
+            deltas = generation.held_text(reason)
         except Exception as error:
             request = generation.request
             logs.failure(logger, "generation_failed", error, id=request.id, account=request.account)
             return
-        if rest is not None:
-            self._emit(generation, rest)
+        for delta in deltas:
+            self._emit(generation, delta)
 
     def _emit(self, generation: Generation, event: Event) -> None:
         self._outcomes.append((generation.log, event))
 
-    # --- accounts and reports -----------------------------------------------------------------------------------------
+    # --- accounts and the end -----------------------------------------------------------------------------------------
 
-    def _set_accounts(self, message: SetAccounts) -> AccountsSet:
-        accounts = self._scheduler.pool.accounts
-        if message.version <= accounts.version:
-            return AccountsSet(accounts.version, applied=False)
-        try:
-            ended = self._scheduler.set_accounts(message.accounts, message.version)
-        except AccountsRefused as refusal:
-            return AccountsSet(accounts.version, applied=False, error=refusal.error)
-        for request, error in ended:
-            generation = self._live.get((request.account, request.id))
-            if generation is not None:
-                self._end(generation, "error", blocks_freed=0, error=error)
-        logs.event(logger, "accounts_set", version=message.version, accounts=len(message.accounts), ended=len(ended))
-        return AccountsSet(accounts.version, applied=True)
-
-    def _report(self) -> PoolReport:
-        report = self._scheduler.report()
-        return PoolReport(
-            instance=self.instance,
-            step=self.steps,
-            time=time.time(),
-            total=report.total,
-            free=report.free,
-            block_size=self._backend.block_size,
-            bytes_per_block=self._backend.bytes_per_block,
-            accounts_version=self._scheduler.pool.accounts.version,
-            accounts=tuple(report.accounts),
-        )
+    def _end_refused(self, request: Request, error: Error) -> None:
+        """A quota edit ended a request that the scheduler has let go."""
+        generation = self._live.get((request.account, request.id))
+        if generation is not None:
+            self._end(generation, "error", blocks_freed=0, error=error)
 
     def _stop(self) -> None:
         self._stopping = True
         for generation in list(self._live.values()):
             self._abort(generation, "error", error=_STOPPING)
+
+
+def _nothing() -> None:
+    """A command that only wakes the loop."""
+
+
+def _pass_on(asked: Future[None], answer: Future[Published]) -> None:
+    """What failed before it was begun fails the answer, too."""
+    error = asked.exception()
+    if error is not None:
+        answer.set_exception(error)

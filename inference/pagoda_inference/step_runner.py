@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from pagoda_inference import logs
-from pagoda_inference.model.backend import Backend, Chunk, ChunkError
+from pagoda_inference.model.backend import Backend, Chunk, ChunkError, Result
 from pagoda_inference.scheduling.step import ScheduledChunk, Step
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ class StepRunner:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def run(self, step: Step) -> list[int | ChunkError | None]:
+    def run(self, step: Step) -> list[Result]:
         """The result of each of the step's chunks. Never raises: a step that fails is computed again chunk by chunk."""
         chunks = [_chunk(scheduled) for scheduled in step.chunks]
         copies = step.copies
@@ -33,7 +33,7 @@ class StepRunner:
             logs.failure(logger, "step_failed", error, chunks=len(chunks))
         return [self._run_alone(chunk, copies) for chunk in chunks]
 
-    def _run_alone(self, chunk: Chunk, copies: Sequence[tuple[int, int]]) -> int | ChunkError | None:
+    def _run_alone(self, chunk: Chunk, copies: Sequence[tuple[int, int]]) -> Result:
         """A chunk writes only its own positions, so that doing it again, with its copies, is harmless."""
         try:
             own = set(chunk.block_table)
@@ -51,9 +51,16 @@ class StepRunner:
 def _chunk(scheduled: ScheduledChunk) -> Chunk:
     sequence = scheduled.sequence
     assert sequence.table is not None, "scheduled without a block table"
-    return Chunk(
+    request = sequence.request
+    chunk = Chunk(
         token_ids=sequence.tokens[scheduled.start : scheduled.start + scheduled.count],
         start=scheduled.start,
         block_table=sequence.table.blocks,
         sampler=sequence.sampler if scheduled.sampled else None,
     )
+    if scheduled.sampled:
+        if request.candidates:
+            chunk.candidates = request.candidates
+        elif not request.begun:
+            chunk.forks = request.samplers[1:]
+    return chunk

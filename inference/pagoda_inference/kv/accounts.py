@@ -15,9 +15,10 @@ may take n more blocks is one comparison instead of a walk over everybody's cach
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pagoda_inference.kv.block import Block
+from pagoda_inference.kv.prefix_index import PUBLIC
 from pagoda_inference.protocol import Account, Error
 
 
@@ -34,29 +35,50 @@ class Ledger:
 
     __slots__ = (
         "active",
+        "demoted",
+        "disk_bytes",
         "evicted_by",
         "evictions",
         "hit_tokens",
+        "host_bytes",
         "id",
+        "leaving",
         "limit",
         "lru",
         "preemptions",
+        "promoted",
         "queried_tokens",
         "queue_wait_s",
         "reservation",
+        "retired",
+        "service",
+        "shared",
         "tokens_in",
         "tokens_out",
+        "unsaved",
         "weight",
     )
 
-    def __init__(self, id: str, *, reservation: int, limit: int, weight: float) -> None:
+    def __init__(self, id: str, *, reservation: int = 0, limit: int = 0, weight: float = 1.0) -> None:
         self.id = id
         self.reservation = reservation
         self.limit = limit
         self.weight = weight
+        self.host_bytes: int | None = None
+        self.disk_bytes: int | None = None
+        self.retired = False
+        """Deleted: what copies still hold is all that is left of it."""
         self.active = 0
+        self.shared = 0
+        """Active blocks that more than one table or copy holds."""
+        self.leaving = 0
+        """Active blocks of preempted requests that are free once they are copied to the host."""
         self.lru: OrderedDict[int, Block] = OrderedDict()
         """Cached blocks by id, least recently used first."""
+        self.unsaved: OrderedDict[int, Block] = OrderedDict()
+        """Those of them that no tier below has, in the same order; kept where there are tiers."""
+        self.service = 0.0
+        """Virtual Token Counter: priced tokens per weight. See scheduling.fairness."""
         self.hit_tokens = 0
         self.queried_tokens = 0
         self.tokens_in = 0
@@ -65,6 +87,8 @@ class Ledger:
         self.evictions: dict[str, int] = {}
         self.evicted_by: dict[str, int] = {}
         self.preemptions: dict[str, int] = {}
+        self.demoted: dict[str, int] = {}
+        self.promoted: dict[str, int] = {}
 
     @property
     def cached(self) -> int:
@@ -80,6 +104,11 @@ class Ledger:
         return max(0, self.held - self.reservation) / self.weight
 
     @property
+    def active_excess(self) -> float:
+        """The same of active blocks alone."""
+        return max(0, self.active - self.reservation) / self.weight
+
+    @property
     def lendable(self) -> int:
         """Cached blocks above the reservation: what others may evict."""
         return max(0, min(len(self.lru), self.held - self.reservation))
@@ -90,6 +119,8 @@ class Accounts:
 
     Until the first ``replace`` every name is served under an account of its own (reservation 0, limit the pool, weight
     1); with ``required`` nobody is, so that a restarted engine admits nothing before the platform has spoken.
+
+    ``public`` is the account of published prefixes: its reservation and its limit are the blocks it holds.
     """
 
     def __init__(self, total: int, *, required: bool = False) -> None:
@@ -97,41 +128,54 @@ class Accounts:
         self.version = 0
         self.committed = 0
         """sum(max(active, reservation)) over all ledgers; never above ``total`` between steps."""
+        self.reserved = 0
+        """sum(reservation) over all ledgers."""
+        self.scaled = 1.0
+        """What reservations were multiplied with because the pool shrank."""
+        self.public = Ledger(PUBLIC)
         self._implicit = not required
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[str, Ledger] = {PUBLIC: self.public}
+        self._retired: list[Ledger] = []
 
     def __iter__(self) -> Iterator[Ledger]:
-        return iter(self._ledgers.values())
+        yield from self._ledgers.values()
+        yield from self._retired
 
     def __len__(self) -> int:
-        return len(self._ledgers)
+        return len(self._ledgers) + len(self._retired)
 
     def find(self, id: str) -> Ledger | None:
         """The ledger of an account, made on demand while accounts are implicit; None for an unknown one."""
         ledger = self._ledgers.get(id)
         if ledger is None and self._implicit:
-            ledger = self._ledgers[id] = Ledger(id, reservation=0, limit=self.total, weight=1.0)
+            ledger = self._ledgers[id] = Ledger(id, limit=self.total)
         return ledger
+
+    # --- how much there is --------------------------------------------------------------------------------------------
 
     def effective_limit(self, ledger: Ledger) -> int:
         """Most blocks the account can ever have active: its limit, or the pool less everybody else's reservations."""
-        reserved_by_others = sum(other.reservation for other in self._ledgers.values()) - ledger.reservation
-        return min(ledger.limit, self.total - reserved_by_others)
+        return min(ledger.limit, self.total - self.reserved + ledger.reservation)
 
     def room(self, ledger: Ledger) -> int:
         """Blocks the account can make active right now without anybody's preemption."""
-        return self.room_if(ledger, ledger.active, self.committed)
+        uncommitted = self.total - self.committed
+        if ledger.active < ledger.reservation:
+            uncommitted += ledger.reservation - ledger.active
+        limit = ledger.limit - ledger.active
+        return limit if limit < uncommitted else uncommitted
 
     def room_if(self, ledger: Ledger, active: int, committed: int) -> int:
         """The same, supposing that ``active`` of the account's blocks and ``committed`` in all were the figures."""
         uncommitted = self.total - committed + max(0, ledger.reservation - active)
         return min(ledger.limit - active, uncommitted)
 
-    def activated(self, ledger: Ledger) -> None:
-        """One more block of the account is active."""
-        ledger.active += 1
-        if ledger.active > ledger.reservation:
-            self.committed += 1
+    def activated(self, ledger: Ledger, count: int = 1) -> None:
+        """``count`` more blocks of the account are active."""
+        above = ledger.active + count - max(ledger.active, ledger.reservation)
+        ledger.active += count
+        if above > 0:
+            self.committed += above
 
     def deactivated(self, ledger: Ledger) -> None:
         """One block of the account is no longer active."""
@@ -139,62 +183,85 @@ class Accounts:
             self.committed -= 1
         ledger.active -= 1
 
-    def replace(self, accounts: Iterable[Account], version: int) -> list[Ledger]:
+    # --- who there is -------------------------------------------------------------------------------------------------
+
+    def replace(self, accounts: Iterable[Account], version: int, pool_blocks: int | None = None) -> list[Ledger]:
         """Put a new full list of quotas in force and return the ledgers that are not in it any more.
 
         Only the numbers change here: the scheduler preempts and the pool evicts what no longer fits. The ledgers
-        returned stay until ``remove``. Raises AccountsRefused, having changed nothing, where the list makes no sense.
+        returned are ``retire``d by the caller. Raises AccountsRefused, having changed nothing, where the list makes no
+        sense. ``pool_blocks``: the pool it was made for; see ``scaled``.
         """
         wanted = {account.id: account for account in accounts}
-        self._validate(wanted)
+        scaled = self._validate(wanted, pool_blocks)
         for id, account in wanted.items():
-            limit = self.total if account.limit is None else min(account.limit, self.total)
             ledger = self._ledgers.get(id)
             if ledger is None:
-                ledger = Ledger(id, reservation=account.reservation, limit=limit, weight=account.weight)
-                self._ledgers[id] = ledger
-            else:
-                ledger.reservation, ledger.limit, ledger.weight = account.reservation, limit, account.weight
-        gone = [ledger for id, ledger in self._ledgers.items() if id not in wanted]
+                ledger = self._ledgers[id] = Ledger(id)
+            ledger.reservation = int(account.reservation * scaled)
+            ledger.limit = self.total if account.limit is None else min(account.limit, self.total)
+            ledger.weight = account.weight
+            ledger.host_bytes, ledger.disk_bytes = account.host_bytes, account.disk_bytes
+        gone = [ledger for id, ledger in self._ledgers.items() if id not in wanted and ledger is not self.public]
         for ledger in gone:
             ledger.reservation = 0
         self._implicit = False
         self.version = version
-        self.committed = sum(max(ledger.active, ledger.reservation) for ledger in self._ledgers.values())
+        self.scaled = scaled
+        self._recount()
         return gone
 
-    def remove(self, ledger: Ledger) -> None:
-        """Forget an account that holds nothing any more."""
-        if ledger.held:
-            raise ValueError(f"account {ledger.id} still holds {ledger.held} blocks")
-        self.committed -= ledger.reservation
+    def retire(self, ledger: Ledger) -> None:
+        """A deleted account: unknown from now on, and forgotten with its last block (copies may still hold some)."""
+        ledger.retired = True
         del self._ledgers[ledger.id]
+        if ledger.held:
+            self._retired.append(ledger)
 
-    def _validate(self, wanted: dict[str, Account]) -> None:
+    def released(self, ledger: Ledger) -> None:
+        """A retired account gave a block back."""
+        if not ledger.held and ledger in self._retired:
+            self._retired.remove(ledger)
+
+    def resize_public(self, blocks: int) -> None:
+        """The public account's reservation and limit follow its blocks."""
+        self.public.reservation = self.public.limit = blocks
+        self._recount()
+
+    def _recount(self) -> None:
+        self.reserved = sum(ledger.reservation for ledger in self)
+        self.committed = sum(max(ledger.active, ledger.reservation) for ledger in self)
+
+    def _validate(self, wanted: Mapping[str, Account], pool_blocks: int | None) -> float:
+        """The factor for all reservations: below 1 where the pool is smaller than the one they were made for."""
         for account in wanted.values():
+            if account.id == PUBLIC:
+                raise _refused(f"Account {PUBLIC}: the engine keeps this one itself. Choose another id.")
             if account.reservation < 0 or not account.weight > 0:
-                raise AccountsRefused(
-                    Error(
-                        "invalid_request",
-                        f"Account {account.id}: the reservation must be at least 0 and the weight above 0.",
-                    )
-                )
+                raise _refused(f"Account {account.id}: the reservation must be at least 0 and the weight above 0.")
+            if min(account.host_bytes or 0, account.disk_bytes or 0) < 0:
+                raise _refused(f"Account {account.id}: the quotas in bytes must be at least 0.")
             if account.limit is not None and account.reservation > account.limit:
-                raise AccountsRefused(
-                    Error(
-                        "invalid_request",
-                        f"Account {account.id}: the reservation ({account.reservation} blocks) exceeds the limit "
-                        f"({account.limit} blocks). Lower the one or raise the other.",
-                        {"reservation": account.reservation, "limit": account.limit},
-                    )
+                raise _refused(
+                    f"Account {account.id}: the reservation ({account.reservation} blocks) exceeds the limit "
+                    f"({account.limit} blocks). Lower the one or raise the other.",
+                    reservation=account.reservation,
+                    limit=account.limit,
                 )
         reserved = sum(account.reservation for account in wanted.values())
-        if reserved > self.total:
-            raise AccountsRefused(
-                Error(
-                    "invalid_request",
-                    f"The reservations add up to {reserved} blocks and the pool has {self.total}: "
-                    f"lower them by {reserved - self.total}.",
-                    {"reserved": reserved, "total": self.total},
-                )
-            )
+        total = self.total - self.public.reservation
+        if reserved <= total:
+            return 1.0
+        if pool_blocks is not None and self.total < pool_blocks:
+            return total / reserved
+        published = f" ({self.public.reservation} more are published)" if self.public.reservation else ""
+        raise _refused(
+            f"The reservations add up to {reserved} blocks and the pool has {total}{published}: "
+            f"lower them by {reserved - total}.",
+            reserved=reserved,
+            total=total,
+        )
+
+
+def _refused(message: str, **details: int | str) -> AccountsRefused:
+    return AccountsRefused(Error("invalid_request", message, details))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pagoda_inference.kv.accounts import Ledger
-    from pagoda_inference.kv.prefix_index import Entry
+    from pagoda_inference.kv.entry import Entry
 
 
 class Block:

@@ -8,12 +8,16 @@ A verb that cannot be carried out raises PoolExhausted and has changed nothing.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pagoda_inference.kv.accounts import Accounts, Ledger
 from pagoda_inference.kv.block import Block
 from pagoda_inference.kv.block_table import BlockTable
-from pagoda_inference.kv.prefix_index import Chain, Digest, Entry, PrefixIndex, ScopeRoot, chain_digest
+from pagoda_inference.kv.entry import Entry, ScopeRoot
+from pagoda_inference.kv.eviction import Eviction
+from pagoda_inference.kv.prefix_index import Chain, Digest, PrefixIndex, chain_digest
+
+MAX_BLOCK_SIZE = 512
 
 
 class PoolExhausted(Exception):
@@ -36,14 +40,19 @@ class Pool:
         require_accounts: bool = False,
         digest: Digest = chain_digest,
     ) -> None:
-        if total_blocks < 1 or not 1 <= block_size <= 256:
-            raise ValueError("a pool needs at least 1 block, and blocks of 1 to 256 tokens")
+        if total_blocks < 1 or not 1 <= block_size <= MAX_BLOCK_SIZE:
+            raise ValueError(f"a pool needs at least 1 block, and blocks of 1 to {MAX_BLOCK_SIZE} tokens")
         self.total = total_blocks
         self.block_size = block_size
         self.accounts = Accounts(total_blocks, required=require_accounts)
         self.index = PrefixIndex(secret or secrets.token_bytes(32), model, digest)
+        self.keep_unsaved = False
+        """Whether ledgers keep track of cached blocks that no tier below has."""
+        self.tables: set[BlockTable] = set()
+        """All tables that may hold blocks."""
         self._blocks: list[Block] = []
         self._free: list[Block] = []
+        self._eviction = Eviction(self.accounts, self._lose)
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -64,16 +73,26 @@ class Pool:
 
     def chain(self, account: str, scope: str) -> Chain:
         """The chain of a new sequence: what ``match`` and ``commit`` look blocks up with."""
-        return self.index.chain(account, scope, self.block_size)
+        return Chain(self.index, account, scope, self.block_size)
 
     def match(self, chain: Chain, tokens: Sequence[int]) -> list[Entry]:
-        """The longest run of findable blocks at the start of ``tokens``, leaving at least one token to compute."""
+        """The longest run of findable blocks at the start of ``tokens``, leaving at least one token to compute.
+
+        Entries of the run may be in a tier below the pool only: then ``block`` is None.
+        """
         blocks = (len(tokens) - 1) // self.block_size
+        chain.align(tokens, blocks)
         chain.extend(tokens, blocks)
         found: list[Entry] = []
-        parent: Entry | ScopeRoot = chain.root
+        find, keys, packed = self.index.find, chain.keys, chain.packed
+        parent: Entry | ScopeRoot | None = None
         for index in range(blocks):
-            entry = self.index.find(parent, chain.keys[index], chain.packed[index])
+            if index == chain.public:
+                parent = chain.root
+            elif index == 0:
+                parent = self.index.public_root
+            assert parent is not None
+            entry = find(parent, keys[index], packed[index])
             if entry is None:
                 break
             found.append(entry)
@@ -82,25 +101,53 @@ class Pool:
 
     def needed(self, table: BlockTable, start: int, end: int) -> int:
         """Blocks that ``append(table, start, end)`` would take."""
-        return max(0, self.blocks_for(end) - len(table)) + len(self._shared_from(table, start))
+        shared = len(self._shared_from(table, start)) if table.forked else 0
+        return max(0, self.blocks_for(end) - len(table.blocks)) + shared
 
     # --- the verbs ----------------------------------------------------------------------------------------------------
 
-    def open_table(self, ledger: Ledger, chain: Chain) -> BlockTable:
-        """An empty table that charges ``ledger`` and finds nothing outside the chain's scope."""
-        return BlockTable(ledger, chain)
+    def open_table(self, ledger: Ledger, chain: Chain, lineage: str = "") -> BlockTable:
+        """An empty table that charges ``ledger`` and finds nothing outside the chain's scope and what is published."""
+        table = BlockTable(ledger, chain, lineage)
+        self.tables.add(table)
+        return table
 
-    def adopt(self, table: BlockTable, entries: Sequence[Entry]) -> None:
-        """Begin an empty table with blocks found by ``match``. Making a cached block active counts as taking one."""
-        waking = sum(1 for entry in entries if entry.block.references == 0)
+    def adopt(self, table: BlockTable, entries: Sequence[Entry]) -> list[tuple[Entry, int]]:
+        """Begin an empty table with a run found by ``match``.
+
+        Making a cached block active counts as taking one; so does an entry that only a tier has, which gets an empty
+        block. Returns these entries and blocks: to be loaded before anything reads them.
+        """
+        waking = sum(1 for entry in entries if entry.block is None or not entry.block.references)
         if waking > self.accounts.room(table.account):
-            raise PoolExhausted(f"{waking} cached blocks, room for {self.accounts.room(table.account)}")
+            raise PoolExhausted(f"{waking} blocks, room for {self.accounts.room(table.account)}")
         for entry in entries:
-            self._hold(entry.block)
-            table.blocks.append(entry.block.id)
-        table.findable = len(table.blocks)
-        if entries:
-            table.last = entries[-1]
+            if entry.block is not None:
+                self.hold(entry.block)
+        missing = [entry for entry in entries if entry.block is None]
+        loads = list(zip(missing, (block.id for block in self._take(table.account, len(missing))), strict=True))
+        places = iter(loads)
+        table.blocks = [entry.block.id if entry.block is not None else next(places)[1] for entry in entries]
+        table.capacity = len(table.blocks) * self.block_size
+        found = next((place for place, entry in enumerate(entries) if entry.block is None), len(entries))
+        table.found(found, entries[found - 1] if found > table.chain.public else table.chain.root)
+        if found > table.chain.public:
+            self._use(entries[found - 1], table.lineage)
+        return loads
+
+    def share(self, table: BlockTable, ids: Iterable[int]) -> None:
+        """Add blocks that other tables of the same request hold already."""
+        for id in ids:
+            self._hold_again(self._blocks[id])
+            table.blocks.append(id)
+        table.capacity = len(table.blocks) * self.block_size
+        table.forked = True
+
+    def truncate(self, table: BlockTable, blocks: int) -> None:
+        """Keep the first ``blocks`` of a table (at least the findable ones) and give the rest back, tail first."""
+        while len(table.blocks) > blocks:
+            self.unhold(self._blocks[table.blocks.pop()])
+        table.capacity = len(table.blocks) * self.block_size
 
     def append(self, table: BlockTable, start: int, end: int) -> list[tuple[int, int]]:
         """Make room to write the tokens at positions ``start .. end - 1``.
@@ -108,25 +155,39 @@ class Pool:
         Adds blocks at the end, and replaces blocks in that range that other tables hold too by copies (copy-on-write).
         Returns the (source, destination) blocks that the backend has to copy before it writes.
         """
-        shared = self._shared_from(table, start)
-        wanted = max(0, self.blocks_for(end) - len(table))
+        shared = self._shared_from(table, start) if table.forked else ()
+        wanted = max(0, self.blocks_for(end) - len(table.blocks))
         taken = self._take(table.account, wanted + len(shared))
         copies = []
         for index in shared:
             old, new = self._blocks[table.blocks[index]], taken.pop()
             copies.append((old.id, new.id))
             table.blocks[index] = new.id
-            self._unhold(old)
-        table.blocks.extend(block.id for block in taken)
+            self.unhold(old)
+        table.blocks += [block.id for block in taken]
+        table.capacity = len(table.blocks) * self.block_size
+        table.forked = False
         return copies
 
-    def fork(self, table: BlockTable) -> BlockTable:
-        """A second table over the same blocks, partial ones too: shared until one of them writes."""
-        child = BlockTable(table.account, table.chain.copy())
-        child.blocks = list(table.blocks)
-        child.findable, child.last = table.findable, table.last
+    def fork(self, table: BlockTable, tokens: int | None = None) -> BlockTable:
+        """A second table over the same blocks, partial ones too: shared until one of them writes.
+
+        ``tokens``: share only the blocks of that many first tokens.
+        """
+        child = BlockTable(table.account, table.chain.copy(), table.lineage)
+        self.tables.add(child)
+        full = table.capacity if tokens is None else tokens
+        if tokens is not None:
+            child.chain.cut(tokens // self.block_size)
+        child.blocks = table.blocks[: self.blocks_for(full)]
+        child.capacity = len(child.blocks) * self.block_size
+        child.forked = table.forked = True
+        if full // self.block_size >= table.findable:
+            child.found(table.findable, table.last)
+        else:
+            self._found_within(child, full // self.block_size)
         for id in child.blocks:
-            self._hold(self._blocks[id])
+            self._hold_again(self._blocks[id])
         return child
 
     def free(self, table: BlockTable) -> int:
@@ -135,10 +196,13 @@ class Pool:
         Findable blocks stay cached, others are free. Freeing an empty table does nothing.
         """
         released = 0
+        blocks = self._blocks
         for id in reversed(table.blocks):
-            released += self._unhold(self._blocks[id])
+            released += self.unhold(blocks[id])
         table.blocks.clear()
-        table.findable, table.last = 0, table.chain.root
+        table.capacity = 0
+        table.found(0, table.chain.root)
+        self.tables.discard(table)
         return released
 
     def commit(self, table: BlockTable, tokens: Sequence[int], written: int) -> None:
@@ -148,111 +212,228 @@ class Pool:
         is stored once and the chain goes on from it.
         """
         full = written // self.block_size
-        if table.findable >= full:
+        if written < table.commit_at:
             return
-        chain = table.chain
+        chain, index = table.chain, self.index
         chain.extend(tokens, full)
         while table.last is not None and table.findable < full:
-            index = table.findable
-            key, packed = chain.keys[index], chain.packed[index]
-            own = self._blocks[table.blocks[index]]
-            entry = self.index.find(table.last, key, packed)
+            place = table.findable
+            key = chain.keys[place]
+            own = self._blocks[table.blocks[place]]
+            entry = index.find(table.last, key, chain.packed[place])
             if entry is None:
-                entry = self.index.insert(table.last, key, packed, own)
+                self._drop_orphan(key)
+                entry = index.insert(table.last, key, chain.packed[place], chain.root)
+            if entry is None:
+                table.found(place, None)  # a collision: the chain ends here
+                return
+            if entry.block is None:
+                entry.block, own.entry = own, entry
             elif entry.block is not own:
-                self._replace(table, index, entry.block)
-            table.last = entry
-            if entry is not None:
-                table.findable += 1
+                self._replace(table, place, entry.block)
+            if not index.is_public(entry.root):
+                self._use(entry, table.lineage)
+            table.found(place + 1, entry)
 
-    # --- accounts -----------------------------------------------------------------------------------------------------
+    # --- losing what is cached ----------------------------------------------------------------------------------------
 
     def evict_above_limit(self, ledger: Ledger) -> None:
         """A limit was lowered: drop the account's own cached blocks until it is kept or none is left."""
         while ledger.held > ledger.limit and ledger.lru:
-            self._evict(ledger, "limit_lowered", ledger)
+            self._eviction.evict(ledger, "limit_lowered", ledger)
 
     def purge(self, ledger: Ledger) -> None:
-        """Drop all cached blocks of an account (deleted tenant)."""
-        while ledger.lru:
-            _, block = ledger.lru.popitem(last=False)
+        """Drop everything findable of an account whose requests are gone (deleted tenant), here and in the tiers."""
+        for entry in self.index:
+            if entry.root.account == ledger.id:
+                self.drop(entry)
+        for block in list(ledger.lru.values()):
+            self._lose(block)
+
+    def purge_lineage(self, account: str, lineage: str) -> tuple[int, int]:
+        """A conversation was deleted: drop what nobody else uses. (Blocks of the pool, copies in the tiers) gone.
+
+        Blocks that a running request of the conversation holds are not findable any more, and free when it ends.
+        """
+        gone, kept = self.index.lineages.purge(account, lineage)
+        for entry in kept:
+            self.on_lineages(entry)
+        blocks = sum(1 for entry in gone if entry.block is not None)
+        stored = sum(1 for entry in gone if entry.stored)
+        for entry in gone:
+            self.drop(entry)
+        for table in self.tables:
+            if table.lineage == lineage and table.account.id == account:
+                table.found(table.findable, None)
+        return blocks, stored
+
+    def drop(self, entry: Entry) -> None:
+        """The content is not to be found any more, in any tier."""
+        self.index.forget(entry)
+        self.on_drop(entry)
+        block = entry.block
+        if block is None:
+            return
+        entry.block = block.entry = None
+        if block.references:
+            self._unfind(block)
+        elif block.account is not None:
             self._release(block)
-        self.index.forget_account(ledger.id)
+
+    def on_drop(self, entry: Entry) -> None:
+        """Replaced where there are tiers: they drop their copies."""
+
+    def on_lineages(self, entry: Entry) -> None:
+        """Replaced where there are tiers: they note who uses what they keep."""
+
+    def gone(self, entry: Entry) -> None:
+        """The last tier lost its copy of an entry."""
+        if entry.block is None and not entry.stored:
+            self.index.forget(entry)
+
+    def unpublish(self, entry: Entry) -> None:
+        """A published entry is not to be found any more; tables that read its block go on."""
+        self.index.forget(entry)
+        assert entry.block is not None
+        entry.block.entry = None
+        entry.block = None
+
+    # --- blocks, for tables and copies --------------------------------------------------------------------------------
+
+    def hold(self, block: Block) -> None:
+        """One table (or copy) more holds the block."""
+        if block.references:
+            self._hold_again(block)
+            return
+        block.references = 1
+        ledger = block.account
+        assert ledger is not None
+        del ledger.lru[block.id]
+        if self.keep_unsaved:
+            ledger.unsaved.pop(block.id, None)
+        self.accounts.activated(ledger)
+
+    def _hold_again(self, block: Block) -> None:
+        """An active block is held once more."""
+        block.references += 1
+        if block.references == 2:
+            assert block.account is not None
+            block.account.shared += 1
+
+    def unhold(self, block: Block, *, first: bool = False) -> int:
+        """One table less holds the block. 1 if it was the last.
+
+        ``first``: it comes back from being copied down and becomes the least recently used, as it was.
+        """
+        assert block.references > 0, f"{block} is held by no table"
+        block.references -= 1
+        ledger = block.account
+        assert ledger is not None
+        if block.references:
+            if block.references == 1:
+                ledger.shared -= 1
+            return 0
+        self.accounts.deactivated(ledger)
+        entry = block.entry
+        if entry is None or ledger is self.accounts.public or ledger.retired:
+            self._lose(block)
+            return 1
+        ledger.lru[block.id] = block
+        if first:
+            ledger.lru.move_to_end(block.id, last=False)
+        elif self.keep_unsaved and not entry.stored:
+            ledger.unsaved[block.id] = block
+        return 1
+
+    def hold_all(self, ids: Iterable[int]) -> list[Block]:
+        """Hold blocks that are active already, for a copy."""
+        held = [self._blocks[id] for id in ids]
+        for block in held:
+            self._hold_again(block)
+        return held
 
     # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _use(self, entry: Entry, lineage: str) -> None:
+        for added in self.index.lineages.add(entry, lineage):
+            if added.host is not None or added.disk is not None:
+                self.on_lineages(added)
 
     def _shared_from(self, table: BlockTable, start: int) -> list[int]:
         """Logical blocks at or after token ``start`` that other tables hold too."""
         first = start // self.block_size
-        return [index for index in range(first, len(table)) if self._blocks[table.blocks[index]].references > 1]
+        return [index for index in range(first, len(table.blocks)) if self._blocks[table.blocks[index]].references > 1]
 
     def _take(self, ledger: Ledger, count: int) -> list[Block]:
-        if count > self.accounts.room(ledger):
-            raise PoolExhausted(f"{count} blocks wanted, room for {self.accounts.room(ledger)}")
-        taken = []
-        for _ in range(count):
-            if ledger.held >= ledger.limit:
-                self._evict(ledger, "own_lru", ledger)
-            elif not self._free and len(self._blocks) == self.total:
-                self._evict_for(ledger)
-            if self._free:
-                block = self._free.pop()
-            else:
-                block = Block(len(self._blocks))
-                self._blocks.append(block)
+        if not count:
+            return []
+        accounts = self.accounts
+        if count > accounts.room(ledger):
+            raise PoolExhausted(f"{count} blocks wanted, room for {accounts.room(ledger)}")
+        own = ledger.active + len(ledger.lru) + count - ledger.limit
+        for _ in range(own):
+            self._eviction.evict(ledger, "own_lru", ledger)
+        missing = count - self.free_blocks
+        if missing > 0:
+            self._eviction.make_free(ledger, missing, count - missing)
+        free = self._free
+        taken = free[-count:] if free else []
+        del free[len(free) - len(taken) :]
+        while len(taken) < count:
+            block = Block(len(self._blocks))
+            self._blocks.append(block)
+            taken.append(block)
+        for block in taken:
             block.account = ledger
             block.references = 1
-            self.accounts.activated(ledger)
-            taken.append(block)
+        accounts.activated(ledger, count)
         return taken
 
-    def _evict_for(self, taker: Ledger) -> None:
-        """Free one block for ``taker``: from the account of greatest excess that has cached blocks above its
-        reservation.
-
-        Where nobody has, the taker's own oldest cached block goes: it keeps what it holds.
-        """
-        lenders = [ledger for ledger in self.accounts if ledger.lendable]
-        victim = max(lenders, key=lambda ledger: ledger.excess) if lenders else taker
-        below = taker.held < taker.reservation
-        cause = "own_lru" if victim is taker else "reclaimed" if below else "over_share"
-        self._evict(victim, cause, taker)
-
-    def _evict(self, victim: Ledger, cause: str, taker: Ledger) -> None:
-        _, block = victim.lru.popitem(last=False)
-        victim.evictions[cause] = victim.evictions.get(cause, 0) + 1
-        victim.evicted_by[taker.id] = victim.evicted_by.get(taker.id, 0) + 1
+    def _lose(self, block: Block) -> None:
+        """A block that nobody holds becomes free. What a tier below has stays findable."""
+        entry = block.entry
+        if entry is not None:
+            entry.block = block.entry = None
+            if not entry.stored:
+                self.index.forget(entry)
         self._release(block)
 
     def _release(self, block: Block) -> None:
-        self.index.drop(block)
+        ledger = block.account
+        assert ledger is not None
+        ledger.lru.pop(block.id, None)
+        ledger.unsaved.pop(block.id, None)
         block.account = None
         self._free.append(block)
-
-    def _hold(self, block: Block) -> None:
-        block.references += 1
-        if block.references == 1:
-            assert block.account is not None
-            del block.account.lru[block.id]
-            self.accounts.activated(block.account)
-
-    def _unhold(self, block: Block) -> int:
-        """One table less holds the block. 1 if it was the last."""
-        assert block.references > 0, f"{block} is held by no table"
-        assert block.account is not None
-        block.references -= 1
-        if block.references:
-            return 0
-        self.accounts.deactivated(block.account)
-        if block.entry is None:
-            self._release(block)
-        else:
-            block.account.lru[block.id] = block
-        return 1
+        if ledger is self.accounts.public:
+            self.accounts.resize_public(ledger.held)
+        elif ledger.retired:
+            self.accounts.released(ledger)
 
     def _replace(self, table: BlockTable, index: int, block: Block) -> None:
         """Swap a table's block for an equal findable one. The own block goes first: the room for the other is there."""
         own = self._blocks[table.blocks[index]]
-        self._unhold(own)
-        self._hold(block)
+        self.unhold(own)
+        self.hold(block)
         table.blocks[index] = block.id
+
+    def _drop_orphan(self, key: bytes) -> None:
+        orphan = self.index.orphan(key)
+        if orphan is not None:
+            self.drop(orphan)
+
+    def _unfind(self, block: Block) -> None:
+        """An active block is not findable any more: the chains of the tables that hold it end before it."""
+        for table in self.tables:
+            if block.id in table.blocks:
+                place = table.blocks.index(block.id)
+                if place < table.findable:
+                    table.found(place, None)
+
+    def _found_within(self, table: BlockTable, blocks: int) -> None:
+        """The first ``blocks`` blocks of a findable chain."""
+        chain = table.chain
+        if blocks <= chain.public:
+            table.found(blocks, chain.root if blocks == chain.public else None)
+        else:
+            table.found(blocks, self._blocks[table.blocks[blocks - 1]].entry)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pagoda_inference.kv.accounts import Ledger
-from pagoda_inference.kv.prefix_index import Entry
 from pagoda_inference.protocol import Error
+from pagoda_inference.scheduling.arrival import Arrival
 from pagoda_inference.scheduling.preemption import QUANTUM
-from pagoda_inference.scheduling.sequence import Request, RequestState, Sequence
+from pagoda_inference.scheduling.sequence import Request, RequestState
 from pagoda_inference.scheduling.step import Step
 from pagoda_inference.scheduling.workload import RequestRefused, Workload
 
@@ -20,18 +20,23 @@ class Admission:
     def __init__(self, workload: Workload, max_running: int) -> None:
         self._workload = workload
         self._pool = workload.pool
+        self._arrival = Arrival(workload)
         self._max_running = max_running
 
-    def refuse_if_never(self, request: Request) -> None:
+    def refuse_if_never(self, request: Request, ledger: Ledger) -> None:
         """Raise RequestRefused, with the numbers, if the request cannot run under its account's effective limit."""
-        ledger = self._workload.ledger(request.account)
-        tokens = sum(len(sequence.tokens) for sequence in request.sequences)
-        needed = sum(self._pool.blocks_for(len(sequence.tokens)) + 1 for sequence in request.sequences)
+        if request.begun:
+            tokens = sum(len(sequence.tokens) for sequence in request.sequences)
+            needed = self._arrival.blocks(request)
+        else:
+            tokens = request.prompt_length
+            needed = self._pool.blocks_for(tokens) + request.width
         limit = self._pool.accounts.effective_limit(ledger)
         if needed > limit:
-            begun = any(sequence.output_length for sequence in request.sequences)
-            what = "tokens of prompt and answer" if begun else "prompt tokens"
-            advice = "go on in a new conversation" if begun else "shorten the prompt"
+            what = "tokens of prompt and answer" if request.begun else "prompt tokens"
+            advice = "go on in a new conversation" if request.begun else "shorten the prompt"
+            if request.width > 1:
+                what, advice = f"{what} and {request.width} answers", f"{advice}, ask for fewer answers"
             raise RequestRefused(
                 Error(
                     "kv_limit_exceeded",
@@ -41,83 +46,92 @@ class Admission:
                 )
             )
 
-    def admit_from(self, step: Step, account: str, now: float) -> Request | None:
+    def end_what_never_fits(self) -> list[tuple[Request, Error]]:
+        """Take out the waiting requests that can never run under the quotas as they are now, and say why."""
+        ended = []
+        for request in list(self._workload.waiting):
+            try:
+                self.refuse_if_never(request, request.ledger)
+            except RequestRefused as refusal:
+                self._workload.remove(request)
+                ended.append((request, refusal.error))
+        return ended
+
+    @property
+    def arrival(self) -> Arrival:
+        return self._arrival
+
+    def admit_from(self, step: Step, ledger: Ledger, now: float) -> Request | None:
         """Admit the first request of an account's queue that can have its blocks and a slot."""
-        slot_victim = self._slot_victim(account)
-        if len(self._workload.running) >= self._max_running and slot_victim is None:
-            return None
-        for position, request in enumerate(self._workload.waiting.of(account)):
-            if self._make_room_to_admit(step, request, may_preempt=position == 0):
+        workload = self._workload
+        slot_victim = None
+        if len(workload.running) >= self._max_running:
+            slot_victim = self._slot_victim(ledger)
+            if slot_victim is None:
+                return None
+        room = self._pool.accounts.room(ledger)
+        queue = workload.waiting.of(ledger.id)
+        for position, request in enumerate(queue):
+            if self._can_come(step, request, room, may_preempt=position == 0):
                 if slot_victim is not None and slot_victim.state is RequestState.RUNNING:
-                    self._workload.preempt(slot_victim, step)
-                for earlier in self._workload.waiting.of(account)[:position]:
+                    workload.preempt(slot_victim, step, ledger)
+                for earlier in queue[:position]:
                     earlier.passed += 1
-                self._admit(step, request, now)
+                workload.start(request)
+                self._arrival.bring(step, request, now)
                 return request
             if request.passed >= MAX_PASSED or position >= MAX_PASSED:
                 return None
         return None
 
-    def _slot_victim(self, account: str) -> Request | None:
+    def _slot_victim(self, ledger: Ledger) -> Request | None:
         """All slots are taken: whose slot an account without any may take, from the account with most per weight."""
-        ledger = self._workload.ledger(account)
-        if len(self._workload.running) < self._max_running or self._workload.running_of(ledger.id):
+        by_account = self._workload.running_by_account
+        if by_account.of(ledger.id):
             return None
-        slots: dict[str, int] = {}
-        for request in self._workload.running:
-            slots[request.account] = slots.get(request.account, 0) + 1
-        richest = max(slots, key=lambda id: slots[id] / self._workload.ledger(id).weight)
-        if (slots[richest] - 1) / self._workload.ledger(richest).weight < 1 / ledger.weight:
+        counts = [(len(by_account.of(other.id)), other) for other in by_account.ledgers()]
+        slots, richest = max(counts, key=lambda pair: pair[0] / pair[1].weight)
+        if (slots - 1) / richest.weight < 1 / ledger.weight:
             return None
-        youngest = max(self._workload.running_of(richest), key=lambda request: request.order)
-        return youngest if youngest.since_admission >= QUANTUM else None
+        youngest = by_account.of(richest.id)[-1]
+        return youngest if youngest.since_admission >= QUANTUM and not youngest.loading else None
 
-    def _make_room_to_admit(self, step: Step, request: Request, *, may_preempt: bool) -> bool:
+    def _can_come(self, step: Step, request: Request, room: int, *, may_preempt: bool) -> bool:
         """Whether the whole known context plus one block per sequence can be had, if need be by preemption."""
-        ledger = self._workload.ledger(request.account)
-        needed = self._admission_need(request, ledger)
-        if self._pool.accounts.room(ledger) >= needed:
+        if request.swap is not None and request.swap.stowed is None:
+            return False  # still on its way out
+        least = self._least_need(request)
+        if room < least and not (may_preempt and self._workload.may_make_room(step, request, least)):
+            return False
+        needed = self._needed(request)
+        if room >= needed:
             return True
         if not may_preempt or not self._workload.make_room(step, request, needed):
             return False
         # A victim may have shared prefix blocks with the request: they are cached now, and waking them counts.
-        return self._pool.accounts.room(ledger) >= self._admission_need(request, ledger)
+        return self._pool.accounts.room(request.ledger) >= self._needed(request)
 
-    def _admission_need(self, request: Request, ledger: Ledger) -> int:
-        needed = 0
-        for sequence in request.sequences:
-            active = sum(1 for entry in self._match(sequence) if entry.block.references)
-            needed += self._pool.blocks_for(len(sequence.tokens)) + 1 - active
+    def _least_need(self, request: Request) -> int:
+        """No more than ``_needed``, in no time: what was found last, unless more can have been cached since."""
+        if request.match is None:
+            return 1
+        needed, asleep, matched = request.match
+        chain = request.sequences[0].chain
+        assert chain is not None
+        if matched < len(chain.keys) and self._pool.index.holds(chain.keys[matched]):
+            return 1
+        return needed - asleep
+
+    def _needed(self, request: Request) -> int:
+        """Blocks that the request's account has to have room for now."""
+        ledger = request.ledger
+        leader = request.sequences[0]
+        assert leader.chain is not None
+        run = self._pool.match(leader.chain, leader.tokens)
+        awake = sum(1 for entry in run if entry.block is not None and entry.block.references)
+        needed = self._arrival.blocks(request) - awake
         if not ledger.active:
             # One that had grown to the very limit comes back without its spare block.
             needed = min(needed, self._pool.accounts.effective_limit(ledger))
+        request.match = (needed, len(run) - awake, len(run))
         return needed
-
-    def _admit(self, step: Step, request: Request, now: float) -> None:
-        """Give a request its tables: the cached prefix, and blocks for all tokens known so far."""
-        ledger = self._workload.ledger(request.account)
-        self._workload.start(request)
-        for sequence in request.sequences:
-            assert sequence.chain is not None
-            sequence.table = self._pool.open_table(ledger, sequence.chain)
-            entries = self._match(sequence)
-            self._pool.adopt(sequence.table, entries)
-            sequence.computed = len(entries) * self._pool.block_size
-        for sequence in request.sequences:
-            assert sequence.table is not None
-            self._pool.append(sequence.table, sequence.computed, len(sequence.tokens))
-        if request.admitted_at is None:
-            self._first_admission(step, request, ledger, now)
-
-    def _match(self, sequence: Sequence) -> list[Entry]:
-        assert sequence.chain is not None
-        return self._pool.match(sequence.chain, sequence.tokens)
-
-    def _first_admission(self, step: Step, request: Request, ledger: Ledger, now: float) -> None:
-        """Count hits once: tokens found again after a preemption are nobody's cache."""
-        request.admitted_at = now
-        request.cached_tokens = sum(sequence.computed for sequence in request.sequences)
-        ledger.queue_wait_s += max(0.0, now - request.arrival)
-        ledger.hit_tokens += request.cached_tokens
-        ledger.queried_tokens += sum(sequence.prompt_length for sequence in request.sequences)
-        step.admitted.append(request)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pagoda_inference.kv.accounts import Ledger
-from pagoda_inference.scheduling.sequence import Request, RequestState
-from pagoda_inference.scheduling.step import Step
+from pagoda_inference.scheduling.sequence import Request, Sequence
+from pagoda_inference.scheduling.step import ScheduledChunk, Step
 from pagoda_inference.scheduling.workload import Workload
 
 
@@ -18,59 +18,114 @@ class Decodes:
     def schedule(self, step: Step) -> None:
         """One token for every decoding sequence, the oldest request first."""
         stalled = []
-        for request in self._workload.in_order():
-            ready = request.state is RequestState.RUNNING and not request.prefilling
-            if ready and not self._decode(step, request):
+        chunks = step.chunks
+        paused = self._paused(step)
+        for request in list(self._workload.running):
+            if not request.decoding or (paused and request.ledger in paused):
+                continue
+            sequences = request.sequences
+            if len(sequences) == 1:
+                sequence = sequences[0]
+                chunk, table = sequence.chunk, sequence.table
+                if chunk is not None and table is not None and sequence.computed < table.capacity and not table.forked:
+                    chunk.start = sequence.computed
+                    chunks.append(chunk)
+                    continue
+            if not self._decode(step, request):
                 stalled.append(request)
-        self._unblock(step, {request.account for request in stalled if request.state is RequestState.RUNNING})
+            chunks = step.chunks
+        if stalled:
+            self._unblock(step, {request.account for request in stalled if request.decoding})
+
+    def _paused(self, step: Step) -> set[Ledger]:
+        """Accounts too far ahead of another that is backlogged: see ``fairness``."""
+        if not self._workload.counters.backlogged:
+            return set()
+        by_account = self._workload.running_by_account
+        decoding = [(ledger, len(by_account.of(ledger.id))) for ledger in by_account.ledgers()]
+        paused = self._workload.counters.too_far_ahead(decoding)
+        step.paused = bool(paused)
+        return paused
 
     def _decode(self, step: Step, request: Request) -> bool:
         """Schedule one more token for each sequence, making room by preemption if the rules allow it."""
-        if not self._workload.make_room(step, request, self._growth(request)):
+        growth = self._growth(request)
+        if growth and not self._workload.make_room(step, request, growth):
             return False
         for sequence in request.sequences:
             assert sequence.table is not None
             copies = self._pool.append(sequence.table, sequence.computed, sequence.computed + 1)
-            self._workload.schedule(step, sequence, 1).copies = copies
+            chunk = _decode_chunk(sequence)
+            if copies:  # a chunk of its own: the next step must not copy again
+                chunk = ScheduledChunk(sequence, sequence.computed, 1, True)
+                chunk.copies = copies
+            step.chunks.append(chunk)
         return True
 
     def _growth(self, request: Request) -> int:
-        """Blocks that the request's next tokens take."""
-        return sum(
-            self._pool.needed(sequence.table, sequence.computed, sequence.computed + 1)
-            for sequence in request.sequences
-            if sequence.table is not None
-        )
+        """Blocks that the request's next tokens take.
+
+        Of several sequences that are about to write into one shared block, the last to write keeps it.
+        """
+        if len(request.sequences) == 1:
+            sequence = request.sequences[0]
+            assert sequence.table is not None
+            return self._pool.needed(sequence.table, sequence.computed, sequence.computed + 1)
+        tables = [(s.table, s.computed) for s in request.sequences if s.table is not None]
+        needed = sum(self._pool.needed(table, computed, computed + 1) for table, computed in tables)
+        writers: dict[int, int] = {}
+        for table, computed in tables:
+            place = computed // self._pool.block_size
+            if table.forked and place < len(table.blocks):
+                writers[table.blocks[place]] = writers.get(table.blocks[place], 0) + 1
+        return needed - sum(1 for id, count in writers.items() if self._pool.block(id).references == count > 1)
 
     def _unblock(self, step: Step, accounts: set[str]) -> None:
         """Progress: where nobody of an account can go on, its youngest gives way until one can; the oldest never does.
 
         A request left alone at its account's effective limit can never grow: it is exhausted. One that waits for other
-        accounts' blocks waits while they run; where nobody runs at all, the youngest of all gives way.
+        accounts' blocks waits while they run; where nobody runs at all, the youngest of all gives way. While blocks are
+        on their way to or from a tier, everybody waits for these.
         """
-        for account in accounts:
+        for account in sorted(accounts):
             self._unblock_account(step, account)
-        while not step.chunks and not step.exhausted and self._workload.running:
-            oldest, *others = self._workload.in_order()
-            if any(request.prefilling for request in (oldest, *others)) or self._decode(step, oldest):
+        while not step.chunks and not step.exhausted and self._workload.running and not self._copying:
+            oldest, *others = self._workload.running
+            if any(not request.decoding for request in (oldest, *others)) or step.paused or self._decode(step, oldest):
                 return
             if others:
-                self._workload.preempt(others[-1], step)
-            else:
+                self._workload.preempt(others[-1], step, oldest.ledger)
+            elif self._at_limit(oldest.ledger, self._growth(oldest)):
                 step.exhausted.append(oldest)
+            else:
+                return
+
+    @property
+    def _copying(self) -> bool:
+        return self._workload.transfers is not None and self._workload.transfers.in_flight
 
     def _unblock_account(self, step: Step, account: str) -> None:
         ledger = self._workload.ledger(account)
         while not any(chunk.sequence.request.account == account for chunk in step.chunks):
-            running = sorted(self._workload.running_of(account), key=lambda request: request.order)
-            if not running or any(request.prefilling for request in running):
+            running = self._workload.running_by_account.of(account)
+            if not running or any(not request.decoding for request in running):
                 return
             if self._decode(step, running[0]) or not self._at_limit(ledger, self._growth(running[0])):
                 return  # it goes on, or waits for other accounts
+            if ledger.leaving or self._copying:
+                return  # it waits for what is being copied
             if len(running) == 1:
                 step.exhausted.append(running[0])
                 return
-            self._workload.preempt(running[-1], step)
+            self._workload.preempt(running[-1], step, ledger)
 
     def _at_limit(self, ledger: Ledger, needed: int) -> bool:
         return ledger.active + needed > self._pool.accounts.effective_limit(ledger)
+
+
+def _decode_chunk(sequence: Sequence) -> ScheduledChunk:
+    chunk = sequence.chunk
+    if chunk is None:
+        chunk = sequence.chunk = ScheduledChunk(sequence, sequence.computed, 1, True)
+    chunk.start = sequence.computed
+    return chunk

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterator
+from operator import attrgetter
 
+from pagoda_inference.kv.accounts import Ledger
 from pagoda_inference.scheduling.sequence import Request
 
+BY_ORDER = attrgetter("order")
 
-class WaitingQueues:
-    """Account id -> its waiting requests in order. Accounts without any are absent."""
+
+class RequestsByAccount:
+    """Account -> its requests in order. Accounts without any are absent."""
 
     def __init__(self) -> None:
         self._queues: dict[str, list[Request]] = {}
@@ -27,12 +31,19 @@ class WaitingQueues:
     def accounts(self) -> list[str]:
         return list(self._queues)
 
+    def ledgers(self) -> list[Ledger]:
+        return [queue[0].ledger for queue in self._queues.values()]
+
     def of(self, account: str) -> list[Request]:
-        """The account's queue, in order; not to be changed by the caller."""
-        return self._queues.get(account, [])
+        """The account's requests, in order; not to be changed by the caller."""
+        return self._queues.get(account) or []
 
     def add(self, request: Request) -> None:
-        insort(self._queues.setdefault(request.account, []), request, key=lambda waiting: waiting.order)
+        queue = self._queues.get(request.account)
+        if queue is None:
+            self._queues[request.account] = [request]
+        else:
+            insort(queue, request, key=BY_ORDER)
         self._length += 1
 
     def remove(self, request: Request) -> None:

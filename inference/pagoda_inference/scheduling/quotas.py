@@ -7,13 +7,22 @@ from collections.abc import Iterable
 from pagoda_inference.protocol import Account, Error
 from pagoda_inference.scheduling.admission import Admission
 from pagoda_inference.scheduling.sequence import Request
-from pagoda_inference.scheduling.workload import RequestRefused, Workload
+from pagoda_inference.scheduling.workload import Workload
 
 Ended = list[tuple[Request, Error]]
 """Requests that ended with an edit, and why."""
 
+COPIES_TIMEOUT_S = 2.0
+"""How long an edit waits for blocks that are being copied: nobody else can have them before."""
 
-def apply_accounts(workload: Workload, admission: Admission, accounts: Iterable[Account], version: int) -> Ended:
+
+def apply_accounts(
+    workload: Workload,
+    admission: Admission,
+    accounts: Iterable[Account],
+    version: int,
+    pool_blocks: int | None = None,
+) -> Ended:
     """Put a full list of quotas in force. Raises AccountsRefused, having changed nothing, where it makes no sense.
 
     Lowering a limit evicts the account's own cached blocks first, then preempts its youngest requests; a raised
@@ -22,29 +31,27 @@ def apply_accounts(workload: Workload, admission: Admission, accounts: Iterable[
     """
     pool = workload.pool
     ended: Ended = []
-    for ledger in pool.accounts.replace(accounts, version):
+    gone = pool.accounts.replace(accounts, version, pool_blocks)
+    if workload.transfers is not None:
+        workload.transfers.finish(COPIES_TIMEOUT_S)
+    for ledger in gone:
         for request in [*workload.running, *workload.waiting]:
-            if request.account == ledger.id:
+            if request.ledger is ledger:
                 workload.remove(request)
                 ended.append((request, Error("unknown_account", "The tenant was deleted or suspended.")))
         pool.purge(ledger)
-        pool.accounts.remove(ledger)
-        workload.counters.forget(ledger.id)
+        pool.accounts.retire(ledger)
     for ledger in pool.accounts:
-        while ledger.active > ledger.limit:
-            workload.preempt(max(workload.running_of(ledger.id), key=lambda request: request.order))
+        while ledger.active > ledger.limit and (running := workload.running_by_account.of(ledger.id)):
+            workload.preempt(running[-1], at_once=True)
         pool.evict_above_limit(ledger)
-    while pool.accounts.committed > pool.total:
-        workload.preempt(max(workload.running, key=lambda request: (_active_excess(workload, request), request.order)))
-    for request in list(workload.waiting):
-        try:
-            admission.refuse_if_never(request)
-        except RequestRefused as refusal:
-            workload.remove(request)
-            ended.append((request, refusal.error))
-    return ended
+    preempt_above_total(workload)
+    return ended + admission.end_what_never_fits()
 
 
-def _active_excess(workload: Workload, request: Request) -> float:
-    ledger = workload.ledger(request.account)
-    return max(0, ledger.active - ledger.reservation) / ledger.weight
+def preempt_above_total(workload: Workload) -> None:
+    """Reservations are out of reach: the youngest of the account with most active blocks above its own gives way."""
+    pool = workload.pool
+    while pool.accounts.committed > pool.total and workload.running:
+        victim = max(workload.running, key=lambda request: (request.ledger.active_excess, request.order))
+        workload.preempt(victim, at_once=True)

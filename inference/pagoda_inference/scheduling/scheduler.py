@@ -11,46 +11,68 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 
+from pagoda_inference.kv import invariants
 from pagoda_inference.kv.pool import Pool
-from pagoda_inference.model.backend import ChunkError
+from pagoda_inference.kv.transfers import Transfers
+from pagoda_inference.model.backend import Candidates, ChunkError, Result
 from pagoda_inference.protocol import Account, Error
 from pagoda_inference.scheduling.admission import Admission
+from pagoda_inference.scheduling.branching import Branching, settle
 from pagoda_inference.scheduling.decodes import Decodes
+from pagoda_inference.scheduling.fairness import OUTPUT_PRICE, VirtualTokenCounters
+from pagoda_inference.scheduling.prefills import Prefills
+from pagoda_inference.scheduling.publications import Publication, Publications
 from pagoda_inference.scheduling.quotas import Ended, apply_accounts
 from pagoda_inference.scheduling.report import Report, make_report
 from pagoda_inference.scheduling.sequence import Request, RequestState, Sequence
-from pagoda_inference.scheduling.step import ScheduledChunk, Step
+from pagoda_inference.scheduling.step import Step
+from pagoda_inference.scheduling.swapping import PreemptionCost
 from pagoda_inference.scheduling.workload import RequestRefused, Workload
 
-__all__ = ["RequestRefused", "Scheduler"]
+__all__ = ["Produced", "RequestRefused", "Scheduler"]
+
+Produced = list[tuple[Sequence, int | Candidates | ChunkError]]
 
 
 class Scheduler:
     """Decides each step's chunks. Used from the engine's thread only."""
 
     def __init__(
-        self, pool: Pool, *, token_budget: int = 512, max_running: int = 64, max_waiting_per_account: int = 1024
+        self,
+        pool: Pool,
+        *,
+        token_budget: int = 512,
+        max_running: int = 64,
+        max_waiting_per_account: int = 1024,
+        transfers: Transfers | None = None,
+        cost: PreemptionCost | None = None,
     ) -> None:
         if not 1 <= max_running <= token_budget:
             raise ValueError("the token budget of a step must cover one token for each running request")
         self.pool = pool
         self.token_budget = token_budget
         self.max_waiting_per_account = max_waiting_per_account
-        self._workload = Workload(pool)
+        self.transfers = transfers
+        self._workload = Workload(pool, VirtualTokenCounters(token_budget), transfers, cost or PreemptionCost())
         self._admission = Admission(self._workload, max_running)
         self._decodes = Decodes(self._workload)
+        self._prefills = Prefills(self._workload, self._admission)
+        self._branching = Branching(self._workload)
+        self.publications = Publications(self._workload)
         self.waiting = self._workload.waiting
         self.running = self._workload.running
+        self._steps = 0
 
     @property
     def has_work(self) -> bool:
-        return bool(self.running or len(self.waiting))
+        return bool(self.running or len(self.waiting) or self._workload.publishing)
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
     def add(self, request: Request) -> None:
         """Queue a request. Raises RequestRefused, having changed nothing."""
-        self._admission.refuse_if_never(request)
+        ledger = self._workload.ledger(request.account)
+        self._admission.refuse_if_never(request, ledger)
         if len(self.waiting.of(request.account)) >= self.max_waiting_per_account:
             raise RequestRefused(
                 Error(
@@ -59,7 +81,7 @@ class Scheduler:
                     {"waiting": self.max_waiting_per_account},
                 )
             )
-        self._workload.queue(request)
+        self._workload.queue(request, ledger)
 
     def abort(self, request: Request) -> int:
         """Take a request out in any state and give its blocks back; returns how many. Doing it again does nothing."""
@@ -69,59 +91,99 @@ class Scheduler:
         """A request is done. Its full blocks stay cached for whoever comes back."""
         return self._workload.remove(request)
 
-    def set_accounts(self, accounts: Iterable[Account], version: int) -> Ended:
+    def finish_sequence(self, sequence: Sequence) -> None:
+        """One of several answers is done: its blocks are given back, the others go on."""
+        self._branching.end(sequence)
+
+    def branch(self, request: Request, picks: SequenceOf[tuple[int, int]]) -> None:
+        """Beam search goes on with these: (index of the beam in ``request.sequences``, its next token)."""
+        self._branching.branch(request, picks)
+
+    def set_accounts(self, accounts: Iterable[Account], version: int, pool_blocks: int | None = None) -> Ended:
         """Put quotas in force at once. Returns the requests that ended with it and why; raises AccountsRefused."""
-        return apply_accounts(self._workload, self._admission, accounts, version)
+        ended = apply_accounts(self._workload, self._admission, accounts, version, pool_blocks)
+        if self.transfers is not None:
+            self.transfers.set_quotas(ledger for ledger in self.pool.accounts if not ledger.retired)
+        return ended
+
+    def publish(self, prefixes: SequenceOf[tuple[str, SequenceOf[int]]], now: float) -> tuple[list[Publication], Ended]:
+        """Publish exactly these (id, tokens). Returns what becomes of each, and the requests that ended with it."""
+        return self.publications.replace(prefixes, now), self._admission.end_what_never_fits()
+
+    def purge(self, account: str, lineage: str) -> tuple[int, int]:
+        """A conversation was deleted: see ``Pool.purge_lineage``."""
+        return self.pool.purge_lineage(account, lineage)
 
     def report(self) -> Report:
         """All accounts and totals, now."""
         return make_report(self._workload)
 
+    def poll(self) -> None:
+        """Take over what was copied between the tiers, when there is no step to schedule."""
+        if self.transfers is not None:
+            self.transfers.poll()
+
+    def check(self) -> None:
+        """Raise AssertionError unless the pool's invariants hold for what runs, is published and is being copied."""
+        sequences = [sequence for request in self.running for sequence in request.sequences]
+        tables = [sequence.table for sequence in sequences if sequence.table is not None]
+        tables += [publication.table for publication in self.publications if publication.table is not None]
+        invariants.check(self.pool, tables, self.transfers.copies() if self.transfers is not None else ())
+
     # --- a step -------------------------------------------------------------------------------------------------------
 
-    def schedule(self, now: float) -> Step:
-        """Choose the next step's chunks, and take the blocks they need. ``now``: seconds on the caller's clock."""
-        step = Step()
+    def schedule(self, now: float, budget: int | None = None) -> Step:
+        """Choose the next step's chunks, and take the blocks they need.
+
+        now: seconds on the caller's clock. budget: tokens of this step, where fewer than the token budget shall be.
+        """
+        self._steps += 1
+        self._workload.new_step()
+        step = Step(self._steps)
+        if self.transfers is not None:
+            self.transfers.poll()
+            self._admission.arrival.take_ready(step, now)
         self._decodes.schedule(step)
-        budget = self.token_budget - len(step.chunks)
-        unserved = [request for request in self.running if request.prefilling]
-        closed: set[str] = set()
-        while budget > 0:
-            chunk = self._next_prefill(step, unserved, closed, budget, now)
-            if chunk is None:
-                break
-            budget -= chunk.count
+        budget = min(self.token_budget, budget or self.token_budget)
+        self._prefills.schedule(step, max(0, budget - len(step.chunks)), now)
         return step
 
-    def complete(
-        self, step: Step, results: SequenceOf[int | ChunkError | None], now: float
-    ) -> list[tuple[Sequence, int | ChunkError]]:
+    def complete(self, step: Step, results: SequenceOf[Result], now: float) -> Produced:
         """Take over what a step computed: append the new tokens and make written blocks findable.
 
-        Returns every sequence with its new token, or with the error of its chunk: the caller finishes such a request.
+        Returns every sequence with its new token (with what beam search chooses from, for a beam), or with the error of
+        its chunk: the caller finishes such a request.
         """
-        produced: list[tuple[Sequence, int | ChunkError]] = []
+        produced: Produced = []
+        commit = self.pool.commit
         for chunk, result in zip(step.chunks, results, strict=True):
             sequence = chunk.sequence
             request = sequence.request
-            if request.state is not RequestState.RUNNING:
+            table = sequence.table
+            if request.publishes:
+                self._publish_step(sequence, chunk.start + chunk.count, result)
+                continue
+            if request.state is not RequestState.RUNNING or table is None:
                 continue  # aborted while the step ran
-            if isinstance(result, ChunkError):
+            if result.__class__ is ChunkError:
                 produced.append((sequence, result))
                 continue
-            assert sequence.table is not None
-            sequence.computed = chunk.start + chunk.count
-            self.pool.commit(sequence.table, sequence.tokens, sequence.computed)
-            if result is None:
-                continue
-            sequence.tokens.append(result)
-            request.since_admission += 1
-            if request.first_token_at is None:
-                request.first_token_at = now
-            ledger = sequence.table.account
-            ledger.tokens_out += 1
-            self._workload.counters.charge_output(request.account, 1, ledger.weight)
-            produced.append((sequence, result))
+            computed = sequence.computed = chunk.start + chunk.count
+            if computed >= table.commit_at:
+                commit(table, sequence.tokens, computed)
+            if result.__class__ is int:
+                sequence.tokens.append(result)
+                request.since_admission += 1
+                ledger = table.account
+                ledger.tokens_out += 1
+                ledger.service += OUTPUT_PRICE / ledger.weight
+                produced.append((sequence, result))
+            elif result is not None:
+                self._branching.take(sequence, result, produced)
+            if not request.decoding:
+                if request.first_token_at is None and result is not None:
+                    request.first_token_at = now
+                settle(self.pool, request, sequence)
         return produced
 
     def fail(self, step: Step) -> None:
@@ -129,31 +191,13 @@ class Scheduler:
         for chunk in step.chunks:
             self._workload.refund(chunk)
 
-    # --- prompts ------------------------------------------------------------------------------------------------------
-
-    def _next_prefill(
-        self, step: Step, unserved: list[Request], closed: set[str], budget: int, now: float
-    ) -> ScheduledChunk | None:
-        """The next chunk of a prompt, for the account with the least service that has one to compute."""
-        while True:
-            accounts = {request.account for request in unserved} | set(self.waiting.accounts()) - closed
-            if not accounts:
-                return None
-            account = min(accounts, key=lambda account: (self._workload.counters.of(account), account))
-            own = [request for request in unserved if request.account == account]
-            if own:
-                request = min(own, key=lambda request: request.order)
-                unserved.remove(request)
-                if request.state is not RequestState.RUNNING:
-                    continue  # preempted for somebody else in this step
-            else:
-                admitted = self._admission.admit_from(step, account, now)
-                if admitted is None:
-                    closed.add(account)
-                    continue
-                request = admitted
-            return self._prefill(step, request, budget)
-
-    def _prefill(self, step: Step, request: Request, budget: int) -> ScheduledChunk:
-        sequence = max(request.sequences, key=lambda sequence: sequence.uncomputed)
-        return self._workload.schedule(step, sequence, min(sequence.uncomputed, budget))
+    def _publish_step(self, sequence: Sequence, computed: int, result: Result) -> None:
+        if sequence.request not in self._workload.publishing or sequence.table is None:
+            return
+        if isinstance(result, ChunkError):
+            self.publications.failed(sequence.request, "the model failed on this prefix")
+            return
+        sequence.computed = computed
+        self.pool.commit(sequence.table, sequence.tokens, computed)
+        if computed == len(sequence.tokens):
+            self.publications.computed(sequence.request)

@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
 from pagoda_inference.scheduling.sequence import Request, Sequence
 
 
-@dataclass(slots=True)
 class ScheduledChunk:
     """Tokens ``start .. start + count - 1`` of a sequence; ``sampled`` if a next token is wanted after them.
 
-    ``charged``: how many of them were charged to the account as input. ``copies``: (source, destination) blocks to copy
-    before this chunk writes.
+    ``charged``: how many of them were counted as input, and ``priced`` as service. ``copies``: (source, destination)
+    blocks to copy before this chunk writes. The chunk of a decoding sequence is used again in every step.
     """
 
-    sequence: Sequence
-    start: int
-    count: int
-    sampled: bool
-    charged: int = 0
-    copies: list[tuple[int, int]] = field(default_factory=list)
+    __slots__ = ("charged", "copies", "count", "priced", "sampled", "sequence", "start")
+
+    def __init__(self, sequence: Sequence, start: int, count: int, sampled: bool) -> None:
+        self.sequence = sequence
+        self.start = start
+        self.count = count
+        self.sampled = sampled
+        self.charged = 0
+        self.priced = 0
+        self.copies: SequenceOf[tuple[int, int]] = ()
 
 
 @dataclass(slots=True)
 class Step:
     """chunks: to run together. admitted: requests that start with this step (first time). exhausted: requests that can
     never grow again under their account's effective limit; to be finished with ``length``. preempted: requests that
-    lost their blocks."""
+    lost their blocks. paused: somebody was kept from decoding because another tenant is far behind."""
 
+    number: int = 0
     chunks: list[ScheduledChunk] = field(default_factory=list)
     admitted: list[Request] = field(default_factory=list)
     exhausted: list[Request] = field(default_factory=list)
     preempted: list[Request] = field(default_factory=list)
+    paused: bool = False
 
     @property
     def copies(self) -> list[tuple[int, int]]:
         """(source, destination) blocks that the backend has to copy before it runs the chunks."""
-        return [pair for chunk in self.chunks for pair in chunk.copies]
+        return [pair for chunk in self.chunks if chunk.copies for pair in chunk.copies]
 
     def without(self, request: Request) -> list[ScheduledChunk]:
         """Take a request's chunks out again (it was preempted for somebody else in this very step)."""
         gone = [chunk for chunk in self.chunks if chunk.sequence.request is request]
-        self.chunks = [chunk for chunk in self.chunks if chunk.sequence.request is not request]
+        if gone:
+            self.chunks = [chunk for chunk in self.chunks if chunk.sequence.request is not request]
         return gone

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from typing import TYPE_CHECKING
+
 from pagoda_inference.kv.accounts import Ledger
 from pagoda_inference.kv.pool import Pool
+from pagoda_inference.kv.transfers import Transfers
 from pagoda_inference.protocol import Error
 from pagoda_inference.scheduling.fairness import VirtualTokenCounters
 from pagoda_inference.scheduling.preemption import PreemptionPlanner
-from pagoda_inference.scheduling.queues import WaitingQueues
-from pagoda_inference.scheduling.sequence import Request, RequestState, Sequence
+from pagoda_inference.scheduling.queues import BY_ORDER, RequestsByAccount
+from pagoda_inference.scheduling.sequence import Request, RequestState, Sequence, Swap
 from pagoda_inference.scheduling.step import ScheduledChunk, Step
+from pagoda_inference.scheduling.swapping import PreemptionCost
+
+if TYPE_CHECKING:
+    from pagoda_inference.kv.tiers.tiers import Stowed
+
+PLAN_AGAIN = 4
+"""Steps after which preemption is planned again for a request that found no victim."""
 
 
 class RequestRefused(Exception):
@@ -21,13 +32,26 @@ class RequestRefused(Exception):
 
 
 class Workload:
-    """Every request is in ``waiting`` or ``running`` until it is removed; only the running hold blocks."""
+    """Every request is in ``waiting`` or ``running`` until it is removed; only the running hold blocks.
 
-    def __init__(self, pool: Pool) -> None:
+    running: in order, oldest first. publishing: published prefixes that are being computed. ready: requests whose
+    blocks have arrived from a tier since the last step.
+    """
+
+    def __init__(
+        self, pool: Pool, counters: VirtualTokenCounters, transfers: Transfers | None, cost: PreemptionCost
+    ) -> None:
         self.pool = pool
-        self.waiting = WaitingQueues()
+        self.counters = counters
+        self.transfers = transfers if transfers is not None and transfers.enabled else None
+        self.cost = cost
+        self.waiting = RequestsByAccount()
         self.running: list[Request] = []
-        self.counters = VirtualTokenCounters()
+        self.running_by_account = RequestsByAccount()
+        self.ready: list[Request] = []
+        self.publishing: list[Request] = []
+        self.batch_running = 0
+        self._excesses: tuple[float, float] | None = None
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -40,26 +64,20 @@ class Workload:
             )
         return ledger
 
-    def running_of(self, account: str) -> list[Request]:
-        return [request for request in self.running if request.account == account]
-
-    def busy_accounts(self) -> set[str]:
-        """Accounts with requests, running or waiting."""
-        return {request.account for request in self.running} | set(self.waiting.accounts())
-
-    def in_order(self) -> list[Request]:
-        """Running requests, the oldest first."""
-        return sorted(self.running, key=lambda request: request.order)
+    def busy(self) -> list[Ledger]:
+        """Ledgers of accounts with requests, running or waiting."""
+        ledgers = {ledger.id: ledger for ledger in self.running_by_account.ledgers()}
+        ledgers.update((ledger.id, ledger) for ledger in self.waiting.ledgers())
+        return list(ledgers.values())
 
     # --- moving -------------------------------------------------------------------------------------------------------
 
-    def queue(self, request: Request) -> None:
-        """A new request waits. An account that had no work is lifted to the level of those that have."""
-        busy = self.busy_accounts()
-        if request.account not in busy:
-            self.counters.lift(request.account, busy)
+    def queue(self, request: Request, ledger: Ledger) -> None:
+        """A new request waits."""
+        request.ledger = ledger
         for sequence in request.sequences:
             sequence.chain = self.pool.chain(request.account, request.scope)
+        self.counters.saw_prompt(request.prompt_length)
         self.waiting.add(request)
 
     def start(self, request: Request) -> None:
@@ -68,7 +86,11 @@ class Workload:
         request.state = RequestState.RUNNING
         request.since_admission = 0
         request.passed = 0
-        self.running.append(request)
+        request.match = None
+        insort(self.running, request, key=BY_ORDER)
+        self.running_by_account.add(request)
+        self.batch_running += request.is_batch
+        self._excesses = None
 
     def remove(self, request: Request) -> int:
         """Take a request out in any state and give its blocks back; returns how many. Doing it again does nothing."""
@@ -77,73 +99,157 @@ class Workload:
         if request.state is RequestState.WAITING:
             self.waiting.remove(request)
         else:
-            self.running.remove(request)
+            self._leave(request)
         request.state = RequestState.FINISHED
+        self.drop_swap(request)
         freed = self._free(request)
-        if request.account not in self.busy_accounts():
-            self.counters.left(request.account)
+        if not self.waiting.of(request.account) and not self.running_by_account.of(request.account):
+            self.counters.left(request.ledger)
         return freed
 
-    def preempt(self, request: Request, step: Step | None = None) -> None:
+    def preempt(
+        self, request: Request, step: Step | None = None, taker: Ledger | None = None, *, at_once: bool = False
+    ) -> None:
         """Take a running request's blocks. It waits at its old place, and is computed again but for what is still
-        cached.
+        cached, or brought back from the host. ``taker``: whom it is for, if for anybody. ``at_once``: the blocks cannot
+        wait for a copy.
         """
         computed = max(sequence.computed for sequence in request.sequences)
         request.recompute_until = max(request.recompute_until, computed)
-        if step is not None:
-            self._withdraw(request, step)
-        ledger = self.ledger(request.account)
-        ledger.preemptions["recompute"] = ledger.preemptions.get("recompute", 0) + 1
+        if taker is not request.ledger:
+            request.free_until = max(request.free_until, computed)
+        copies = step is not None and self._withdraw(request, step)
+        kind = "swap" if not (copies or at_once) and self._swap_out(request) else "recompute"
+        request.ledger.preemptions[kind] = request.ledger.preemptions.get(kind, 0) + 1
         self._free(request)
-        self.running.remove(request)
+        self._leave(request)
         request.preemptions += 1
         request.state = RequestState.WAITING
         self.waiting.add(request)
 
     def make_room(self, step: Step, taker: Request, needed: int) -> bool:
-        """Whether the taker's account can make ``needed`` more blocks active, if need be by preempting others."""
-        ledger = self.ledger(taker.account)
-        if not needed or self.pool.accounts.room(ledger) >= needed:
+        """Whether the taker's account can make ``needed`` more blocks active, if need be by preempting others.
+
+        Where the victims' blocks have to be copied first the room comes later, and the answer is no for now.
+        """
+        accounts, ledger = self.pool.accounts, taker.ledger
+        if accounts.room(ledger) >= needed:
             return True
-        if taker.is_batch:
+        if not self.may_make_room(step, taker, needed):
+            return False
+        victims = PreemptionPlanner(self.pool, self.running, self.running_by_account).plan(taker, needed)
+        if victims is None:
+            taker.plan_after = step.number + PLAN_AGAIN
+            return False
+        for victim in victims:
+            self.preempt(victim, step, ledger)
+        return accounts.room(ledger) >= needed
+
+    def may_make_room(self, step: Step, taker: Request, needed: int) -> bool:
+        """A quick no where preemption cannot help the taker."""
+        if taker.is_batch or step.number < taker.plan_after:
             return False  # batch work never preempts
-        victims = PreemptionPlanner(self.pool, self.running).plan(taker, ledger, needed)
-        for victim in victims or ():
-            self.preempt(victim, step)
-        return self.pool.accounts.room(ledger) >= needed
+        return not self._is_hopeless(taker, needed)
 
     # --- chunks -------------------------------------------------------------------------------------------------------
 
-    def schedule(self, step: Step, sequence: Sequence, count: int) -> ScheduledChunk:
-        """Add the next ``count`` tokens of a sequence to the step, and charge what of them is new input."""
+    def schedule(self, step: Step, sequence: Sequence, count: int) -> None:
+        """Add the next ``count`` tokens of a prompt to the step, and charge what of them is new input."""
         request = sequence.request
         start, end = sequence.computed, sequence.computed + count
-        charged = max(0, min(end, sequence.prompt_length) - max(start, request.recompute_until))
-        chunk = ScheduledChunk(sequence, start, count, end == len(sequence.tokens), charged)
-        self._charge(chunk, charged)
+        chunk = ScheduledChunk(sequence, start, count, end == len(sequence.tokens) and not request.publishes)
+        prompt_end = min(end, sequence.prompt_length)
+        chunk.charged = max(0, prompt_end - max(start, request.recompute_until))
+        chunk.priced = max(0, prompt_end - max(start, request.free_until))
+        self._charge(chunk, 1)
         step.chunks.append(chunk)
-        return chunk
 
     def refund(self, chunk: ScheduledChunk) -> None:
         """The chunk was not computed after all."""
-        self._charge(chunk, -chunk.charged)
+        self._charge(chunk, -1)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _charge(self, chunk: ScheduledChunk, tokens: int) -> None:
-        if tokens:
-            ledger = self.ledger(chunk.sequence.request.account)
-            self.counters.charge_input(ledger.id, tokens, ledger.weight)
-            ledger.tokens_in += tokens
+    def _charge(self, chunk: ScheduledChunk, sign: int) -> None:
+        request = chunk.sequence.request
+        if chunk.charged and not request.publishes:
+            request.ledger.tokens_in += sign * chunk.charged
+        if chunk.priced and not request.publishes:
+            self.counters.charge_input(request.ledger, sign * chunk.priced)
 
-    def _withdraw(self, request: Request, step: Step) -> None:
-        """Undo what this very step had planned for a request that is preempted now."""
+    def _is_hopeless(self, taker: Request, needed: int) -> bool:
+        """A quick no, before anything is planned."""
+        own = self.running_by_account.of(taker.account)
+        if self.batch_running or (own and own[-1].order > taker.order):
+            return False
+        if self.transfers is not None and self.transfers.leaving:
+            return False
+        if self._excesses is None:
+            ranked = sorted((ledger.active_excess for ledger in self.running_by_account.ledgers()), reverse=True)
+            self._excesses = (ranked[0] if ranked else 0.0, ranked[1] if len(ranked) > 1 else 0.0)
+        return PreemptionPlanner.is_hopeless(self.pool, taker, needed, *self._excesses)
+
+    def new_step(self) -> None:
+        """What is remembered within a step is forgotten."""
+        self._excesses = None
+
+    def _leave(self, request: Request) -> None:
+        self.running.remove(request)
+        self.running_by_account.remove(request)
+        self.batch_running -= request.is_batch
+        request.decoding = request.loading = False
+        if request in self.ready:
+            self.ready.remove(request)
+        self._excesses = None
+
+    def _withdraw(self, request: Request, step: Step) -> bool:
+        """Undo what this very step had planned for a request that is preempted now. Whether blocks were to be copied
+        for it: then what its tables name is not written yet.
+        """
+        copies = False
         for chunk in step.without(request):
             self.refund(chunk)
+            copies = copies or bool(chunk.copies)
         step.preempted.append(request)
         if request in step.admitted:
             step.admitted.remove(request)
             request.admitted_at = None
+        return copies
+
+    def _swap_out(self, request: Request) -> bool:
+        """Begin to copy the request's computed blocks to the host, if that is cheaper than computing them again."""
+        if self.transfers is None or request.loading or request.fork_at:
+            return False
+        places: list[list[int]] = []
+        unique: dict[int, int] = {}
+        for sequence in request.sequences:
+            blocks = [] if sequence.table is None else sequence.table.blocks[: self.pool.blocks_for(sequence.computed)]
+            places.append([unique.setdefault(id, len(unique)) for id in blocks])
+        computed = [sequence.computed for sequence in request.sequences]
+        if not unique or self.cost.kind(len(unique), max(computed)) != "swap":
+            return False
+        swap = Swap(places, computed, len(unique))
+
+        def ended(stowed: Stowed | None) -> None:
+            if request.swap is not swap:
+                if stowed is not None and self.transfers is not None:
+                    self.transfers.discard(stowed)
+            elif stowed is None:
+                request.swap = None  # it is computed again
+            else:
+                swap.stowed = stowed
+
+        request.swap = swap
+        if not self.transfers.stow(request.ledger, list(unique), ended):
+            request.swap = None
+            return False
+        return True
+
+    def drop_swap(self, request: Request) -> None:
+        """What it had on the host is not needed any more."""
+        if request.swap is not None and request.swap.stowed is not None and self.transfers is not None:
+            self.transfers.discard(request.swap.stowed)
+        request.swap = None
 
     def _free(self, request: Request) -> int:
         freed = 0

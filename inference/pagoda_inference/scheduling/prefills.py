@@ -1,0 +1,80 @@
+"""Prompts: what is left of a step's budget, for whoever has had the least service."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from pagoda_inference.kv.accounts import Ledger
+from pagoda_inference.scheduling.admission import Admission
+from pagoda_inference.scheduling.sequence import Request, RequestState
+from pagoda_inference.scheduling.step import Step
+from pagoda_inference.scheduling.workload import Workload
+
+
+class Prefills:
+    """Schedules chunks of prompts, and admits from the queues."""
+
+    def __init__(self, workload: Workload, admission: Admission) -> None:
+        self._workload = workload
+        self._admission = admission
+
+    def schedule(self, step: Step, budget: int, now: float) -> None:
+        """Fill the step. Who could be served, and was or had no budget left, is backlogged; who could not is not."""
+        for publishing in self._workload.publishing:
+            if budget > 0:
+                budget -= self._chunk(step, publishing, budget)
+        unfinished = self._unfinished()
+        ledgers = {ledger.id: ledger for ledger in self._workload.waiting.ledgers()}
+        ledgers.update((requests[0].account, requests[0].ledger) for requests in unfinished.values())
+        counters, by_account = self._workload.counters, self._workload.running_by_account
+        counters.keep(ledgers)
+        for id in unfinished:
+            counters.lift(ledgers[id], self._workload.busy)
+        heap = [(ledger.service, len(by_account.of(id)), id) for id, ledger in ledgers.items()]
+        heapify(heap)
+        while heap and budget > 0:
+            _, _, id = heappop(heap)
+            ledger = ledgers[id]
+            request = self._next(step, ledger, unfinished, now)
+            if request is None:
+                if not unfinished.get(id):
+                    counters.left(ledger)
+                continue
+            if request.loading:
+                heappush(heap, (ledger.service, len(by_account.of(id)), id))
+                continue
+            budget -= self._chunk(step, request, budget)
+            heappush(heap, (ledger.service, len(by_account.of(id)), id))
+
+    def _unfinished(self) -> dict[str, list[Request]]:
+        """Running requests whose prompts are not computed yet, by account, the youngest first."""
+        unfinished: dict[str, list[Request]] = {}
+        for request in reversed(self._workload.running):
+            if not request.decoding and not request.loading:
+                unfinished.setdefault(request.account, []).append(request)
+        return unfinished
+
+    def _next(self, step: Step, ledger: Ledger, unfinished: dict[str, list[Request]], now: float) -> Request | None:
+        """The account's half-computed prompts first, the oldest before the others, then the head of its queue."""
+        own = unfinished.get(ledger.id)
+        while own:
+            oldest = own.pop()
+            if oldest.state is RequestState.RUNNING and not oldest.loading and not oldest.decoding:
+                return oldest  # else it was preempted for somebody else in this step
+        request = self._admission.admit_from(step, ledger, now)
+        if request is not None:
+            self._workload.counters.lift(ledger, self._workload.busy)
+        return request
+
+    def _chunk(self, step: Step, request: Request, budget: int) -> int:
+        """The next chunk of a prompt; the number of its tokens.
+
+        Of several sequences that come back, each is computed but for its newest token: they decode together then.
+        """
+        sequence = max((s for s in request.sequences if s.table is not None), key=lambda sequence: sequence.uncomputed)
+        several = len(request.sequences) > 1
+        count = min(sequence.uncomputed - several, budget)
+        if count <= 0:
+            return 0
+        self._workload.schedule(step, sequence, count)
+        return count
