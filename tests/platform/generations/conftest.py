@@ -37,6 +37,7 @@ def create(web: str) -> Create:
                 tenant=party.tenant,
                 user=party.member,
                 messages=[ChatMessage("user", question)],
+                purpose=Generation.Purpose.API,  # whose text no conversation keeps
                 sampling=fields.pop("sampling", Sampling()),
                 lineage=str(uuid.uuid4()),
                 model="echo",
