@@ -207,6 +207,19 @@ def test_lineages_that_change_are_known_after_a_restart_and_leave_no_older_recor
     assert restarted(folder)[1][entry.key].lineages == {"other", "third"}
 
 
+def test_lineages_told_again_write_nothing(folder: Path) -> None:
+    engine = SmallEngine(folder, host=1)
+    entry = engine.entry("acme", "a", lineages=["one", "two"])
+    engine.store(entry)
+    engine.stored("acme", "b")
+    before = (folder / "manifest").read_bytes()
+    for lineages in ({"one"}, {"one", "two"}):
+        entry.used_by = lineages
+        engine.tiers.lineages_changed(entry)
+    engine.run()
+    assert (folder / "manifest").read_bytes() == before
+
+
 def tear(path: Path, count: int) -> None:
     path.write_bytes(path.read_bytes()[:-count])
 

@@ -99,7 +99,7 @@ class Disk:
 
     def relabel(self, copy: DiskCopy, lineages: tuple[str, ...]) -> None:
         """Record other lineages. Raises OSError."""
-        if copy.record.digest:  # it was written
+        if copy.record.digest and copy.record.lineages != lineages:  # it was written, and otherwise
             copy.record = msgspec.structs.replace(copy.record, lineages=lineages)
             self._manifest.append(copy.record)
 

@@ -14,6 +14,7 @@ from pagoda_inference.kv.tiers.copier import Copier
 from pagoda_inference.kv.tiers.counters import TierCounters, TierUsage
 from pagoda_inference.kv.tiers.disk import DiskCopy
 from pagoda_inference.kv.tiers.disk_tier import DiskTier, Recovered
+from pagoda_inference.kv.tiers.flushing import flush
 from pagoda_inference.kv.tiers.folder import SECRET_BYTES
 from pagoda_inference.kv.tiers.host import HostCopy, Stowed
 from pagoda_inference.kv.tiers.host_tier import HostTier
@@ -223,25 +224,8 @@ class Tiers:
 
     def flush(self, timeout_s: float) -> None:
         """Before a stop: what is on the host goes to disk, last used first, as far as time and room reach."""
-        end = time.monotonic() + timeout_s
-        if self._disk is None:
-            return
-        waiting = [copy for copy in self._host.by_age() if copy.entry is not None and copy.entry.disk is None]
-        kept: list[DiskCopy] = []
-        while waiting and time.monotonic() < end:
-            copy = waiting[-1]
-            entry = copy.entry
-            if copy.live and copy.payload is not None and entry is not None and entry.disk is None:
-                if self._disk.demote(entry, copy.payload, keep=True):
-                    kept.append(entry.disk)  # type: ignore[arg-type]
-                elif self._disk.waiting:
-                    self._copier.wait(max(0.0, end - time.monotonic()))
-                    self.poll()
-                    continue
-            waiting.pop()
-        self._copier.wait(max(0.0, end - time.monotonic()))
-        self.poll()
-        self._disk.release(reversed(kept))
+        if self._disk is not None:
+            flush(self._host, self._disk, self._copier, timeout_s)
 
     def close(self) -> None:
         """End the worker after what it has to do, and let another engine have the folder."""
