@@ -230,7 +230,10 @@ class Pool:
             if entry.block is None:
                 entry.block, own.entry = own, entry
             elif entry.block is not own:
-                self._replace(table, place, entry.block)
+                if own.references > 1 and not entry.block.references:
+                    self._supplant(entry, own)  # a fork holds it too: waking the other would take a block
+                else:
+                    self._replace(table, place, entry.block)
             if not index.is_public(entry.root):
                 self._use(entry, table.lineage)
             table.found(place + 1, entry)
@@ -360,9 +363,10 @@ class Pool:
                 self.on_lineages(added)
 
     def _shared_from(self, table: BlockTable, start: int) -> list[int]:
-        """Logical blocks at or after token ``start`` that other tables hold too."""
+        """Logical blocks at or after token ``start`` that other tables hold too, or find."""
         first = start // self.block_size
-        return [index for index in range(first, len(table.blocks)) if self._blocks[table.blocks[index]].references > 1]
+        blocks = [(index, self._blocks[table.blocks[index]]) for index in range(first, len(table.blocks))]
+        return [index for index, block in blocks if block.references > 1 or block.entry is not None]
 
     def _take(self, ledger: Ledger, count: int) -> list[Block]:
         if not count:
@@ -416,6 +420,14 @@ class Pool:
         self.unhold(own)
         self.hold(block)
         table.blocks[index] = block.id
+
+    def _supplant(self, entry: Entry, own: Block) -> None:
+        """An equal cached block gives way to one that tables hold."""
+        cached = entry.block
+        assert cached is not None
+        cached.entry = None
+        entry.block, own.entry = own, entry
+        self._release(cached)
 
     def _drop_orphan(self, key: bytes) -> None:
         orphan = self.index.orphan(key)

@@ -70,6 +70,9 @@ class Chain:
     def cut(self, blocks: int) -> None:
         """Forget what follows the first ``blocks``: other tokens may come there."""
         del self.keys[blocks:], self.packed[blocks:]
+        if blocks < self.public:
+            self.public = blocks
+            self.root = self._index.root(self.account, self.scope, self.keys[-1] if self.keys else b"")
 
     def align(self, tokens: Sequence[int], blocks: int) -> None:
         """Take the published blocks at the start of ``tokens`` (at most ``blocks``) as they are now.
