@@ -410,7 +410,7 @@ class Pool:
         block.account = None
         self._free.append(block)
         if ledger is self.accounts.public:
-            self.accounts.resize_public(ledger.held)
+            self.accounts.resize_public(ledger.reservation - 1)
         elif ledger.retired:
             self.accounts.released(ledger)
 
