@@ -363,10 +363,14 @@ class Pool:
                 self.on_lineages(added)
 
     def _shared_from(self, table: BlockTable, start: int) -> list[int]:
-        """Logical blocks at or after token ``start`` that other tables hold too, or find."""
+        """Logical blocks at or after token ``start`` that are not this table's alone: others hold or find them."""
         first = start // self.block_size
         blocks = [(index, self._blocks[table.blocks[index]]) for index in range(first, len(table.blocks))]
-        return [index for index, block in blocks if block.references > 1 or block.entry is not None]
+        return [
+            index
+            for index, block in blocks
+            if block.references > 1 or block.entry is not None or block.account is not table.account
+        ]
 
     def _take(self, ledger: Ledger, count: int) -> list[Block]:
         if not count:
