@@ -49,6 +49,7 @@ STALLED_WAIT_S = 0.02
 
 _STOPPING = Error("engine_stopping", "the engine is stopping: send the request again when it is back")
 _MODEL_ERROR = Error("model_error", "the model failed on this request; the engine's log has the reason under its id")
+_IN_USE = Error("invalid_request", "a generation with this id is still running: attach to it, or choose another id")
 
 
 class EngineStopped(Exception):
@@ -274,6 +275,9 @@ class Engine:
 
     def _submit(self, generation: Generation) -> None:
         request = generation.request
+        if (request.account, request.id) in self._live:
+            self._outcomes.append((generation.log, _IN_USE))
+            return
         try:
             self._scheduler.add(request)
         except RequestRefused as refusal:
@@ -340,7 +344,7 @@ class Engine:
         """Emit the last events of a generation that the scheduler has let go."""
         request = generation.request
         del self._live[request.account, request.id]
-        if reason in ("cancelled", "length"):
+        if reason in ("cancelled", "length") and generation.seq:  # one that never began has its end alone
             self._emit_held_text(generation, reason)
         finished = generation.finished(reason, time.monotonic(), blocks_freed=blocks_freed, error=error)
         self._emit(generation, finished)
