@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 
 from pagoda_inference.kv.block import Block
 from pagoda_inference.kv.prefix_index import PUBLIC
@@ -30,6 +31,9 @@ class AccountsRefused(Exception):
         self.error = error
 
 
+_numbers = count()
+
+
 class Ledger:
     """One account: its quota, what it holds, and what happened to it since the engine started (blocks, tokens)."""
 
@@ -39,13 +43,16 @@ class Ledger:
         "disk_bytes",
         "evicted_by",
         "evictions",
+        "heap_key",
         "hit_tokens",
         "host_bytes",
         "id",
         "leaving",
         "limit",
         "lru",
+        "number",
         "preemptions",
+        "produced",
         "promoted",
         "queried_tokens",
         "queue_wait_s",
@@ -77,6 +84,12 @@ class Ledger:
         """Cached blocks by id, least recently used first."""
         self.unsaved: OrderedDict[int, Block] = OrderedDict()
         """Those of them that no tier below has, in the same order; kept where there are tiers."""
+        self.number = next(_numbers)
+        """Order of creation: breaks ties, and never comes again."""
+        self.heap_key = 0.0
+        """Its valid place in ``Eviction``'s heap."""
+        self.produced = 0
+        """Tokens of the present step, not yet in ``tokens_out`` and ``service``."""
         self.service = 0.0
         """Virtual Token Counter: priced tokens per weight. See scheduling.fairness."""
         self.hit_tokens = 0
@@ -170,10 +183,10 @@ class Accounts:
         uncommitted = self.total - committed + max(0, ledger.reservation - active)
         return min(ledger.limit - active, uncommitted)
 
-    def activated(self, ledger: Ledger, count: int = 1) -> None:
-        """``count`` more blocks of the account are active."""
-        above = ledger.active + count - max(ledger.active, ledger.reservation)
-        ledger.active += count
+    def activated(self, ledger: Ledger, blocks: int = 1) -> None:
+        """So many more blocks of the account are active."""
+        above = ledger.active + blocks - max(ledger.active, ledger.reservation)
+        ledger.active += blocks
         if above > 0:
             self.committed += above
 

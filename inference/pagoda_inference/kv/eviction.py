@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush, heapreplace
 
 from pagoda_inference.kv.accounts import Accounts, Ledger
 from pagoda_inference.kv.block import Block
+
+_STALE = 4
+"""The heap is made anew when it has so many times more items than there are accounts."""
 
 
 class Eviction:
     """At its own limit an account loses its own least recently used blocks. Else the account of greatest excess among
     those with cached blocks above their reservation does, the taker included.
+
+    The accounts lie in a heap by excess. It is put right lazily: an excess that fell is noticed when it comes to the
+    top, one that rose is pushed again by ``rose``.
 
     ``lose``: makes a cached block free.
     """
@@ -18,6 +25,9 @@ class Eviction:
     def __init__(self, accounts: Accounts, lose: Callable[[Block], None]) -> None:
         self._accounts = accounts
         self._lose = lose
+        self._heap: list[tuple[float, int]] = []
+        self._ledgers: dict[int, Ledger] = {}
+        """Ledgers in the heap, by number."""
 
     def make_free(self, taker: Ledger, count: int, already: int) -> None:
         """Evict ``count`` blocks for ``taker``, which takes ``already`` free ones besides: each from the account of
@@ -25,18 +35,10 @@ class Eviction:
 
         Where nobody lends, the taker's own oldest cached block goes: it keeps what it holds.
         """
-        while count:
-            victim, most = self._lender(taker, already)
-            if victim is None:
-                victim, most = taker, count
-            below = taker.reservation - taker.held - already
-            cause = "own_lru" if victim is taker else "reclaimed" if below > 0 else "over_share"
-            if cause == "reclaimed":
-                most = min(most, below)
-            for _ in range(min(count, most)):
-                self.evict(victim, cause, taker)
-                already += 1
-                count -= 1
+        for taken in range(already, already + count):
+            victim = self._lender(taker, taken) or taker
+            below = taker.held + taken < taker.reservation
+            self.evict(victim, "own_lru" if victim is taker else "reclaimed" if below else "over_share", taker)
 
     def evict(self, victim: Ledger, cause: str, taker: Ledger) -> None:
         """Lose the victim's least recently used cached block."""
@@ -45,25 +47,46 @@ class Eviction:
         victim.evicted_by[taker.id] = victim.evicted_by.get(taker.id, 0) + 1
         self._lose(block)
 
-    def _lender(self, taker: Ledger, already: int) -> tuple[Ledger | None, int]:
-        """The account of greatest excess that has something to lend, and how many blocks it stays that."""
-        best = second = None
-        greatest = next_greatest = 0.0
-        for ledger in self._accounts:
-            cached = len(ledger.lru)
-            above = ledger.active + cached - ledger.reservation
-            if ledger is taker:
-                above += already
-            if not cached or above <= 0:
+    def rose(self, ledger: Ledger) -> None:
+        """A ledger with cached blocks holds more, or one that holds something has cached blocks again."""
+        above = ledger.active + len(ledger.lru) - ledger.reservation
+        if above <= 0:
+            return
+        ledger.heap_key = -above / ledger.weight
+        self._ledgers[ledger.number] = ledger
+        heappush(self._heap, (ledger.heap_key, ledger.number))
+        if len(self._heap) > _STALE * len(self._accounts) + 64:
+            self.renew()
+
+    def renew(self) -> None:
+        """Reservations or weights have changed, or the heap is mostly stale."""
+        self._ledgers = {ledger.number: ledger for ledger in self._accounts if ledger.lru}
+        self._heap = []
+        for ledger in self._ledgers.values():
+            ledger.heap_key = -ledger.excess
+            self._heap.append((ledger.heap_key, ledger.number))
+        heapify(self._heap)
+
+    def _lender(self, taker: Ledger, taken: int) -> Ledger | None:
+        """The account of greatest excess that has something to lend; ``taken``: what the taker holds more by now."""
+        heap = self._heap
+        best: Ledger | None = None
+        while heap:
+            key, number = heap[0]
+            ledger = self._ledgers[number]
+            above = ledger.active + len(ledger.lru) - ledger.reservation
+            if key != ledger.heap_key or above <= 0 or not ledger.lru:
+                heappop(heap)
                 continue
-            excess = above / ledger.weight
-            if excess > greatest:
-                best, greatest, second, next_greatest = ledger, excess, best, greatest
-            elif excess > next_greatest:
-                second, next_greatest = ledger, excess
-        if best is None:
-            return None, 0
-        if best is taker:
-            return best, len(best.lru)  # what it evicts it takes: its excess stays
-        closing = 1 / best.weight + (1 / taker.weight if second is taker else 0.0)
-        return best, max(1, min(best.lendable, int((greatest - next_greatest) / closing) + 1))
+            current = -above / ledger.weight
+            if current > key:
+                ledger.heap_key = current
+                heapreplace(heap, (current, number))
+                continue
+            best = ledger
+            break
+        if taken and taker.lru and taker is not best:
+            above = taker.held + taken - taker.reservation
+            if above > 0 and (best is None or above / taker.weight > best.excess):
+                return taker
+        return best

@@ -240,6 +240,10 @@ class Pool:
 
     # --- losing what is cached ----------------------------------------------------------------------------------------
 
+    def quotas_changed(self) -> None:
+        """Reservations, limits or weights are others now."""
+        self._eviction.renew()
+
     def evict_above_limit(self, ledger: Ledger) -> None:
         """A limit was lowered: drop the account's own cached blocks until it is kept or none is left."""
         while ledger.held > ledger.limit and ledger.lru:
@@ -342,6 +346,8 @@ class Pool:
             self._lose(block)
             return 1
         ledger.lru[block.id] = block
+        if len(ledger.lru) == 1:
+            self._eviction.rose(ledger)
         if first:
             ledger.lru.move_to_end(block.id, last=False)
         elif self.keep_unsaved and not entry.stored:
@@ -373,20 +379,19 @@ class Pool:
         ]
 
     def _take(self, ledger: Ledger, count: int) -> list[Block]:
+        """Blocks for a table of the ledger, each held once. Raises PoolExhausted, having changed nothing."""
         if not count:
             return []
-        accounts = self.accounts
+        accounts, free = self.accounts, self._free
         if count > accounts.room(ledger):
             raise PoolExhausted(f"{count} blocks wanted, room for {accounts.room(ledger)}")
-        own = ledger.active + len(ledger.lru) + count - ledger.limit
-        for _ in range(own):
+        held = ledger.active + len(ledger.lru)
+        for _ in range(held + count - ledger.limit):
             self._eviction.evict(ledger, "own_lru", ledger)
-        missing = count - self.free_blocks
+        missing = count - len(free) - self.total + len(self._blocks)
         if missing > 0:
             self._eviction.make_free(ledger, missing, count - missing)
-        free = self._free
-        taken = free[-count:] if free else []
-        del free[len(free) - len(taken) :]
+        taken = [free.pop() for _ in range(min(count, len(free)))]
         while len(taken) < count:
             block = Block(len(self._blocks))
             self._blocks.append(block)
@@ -395,6 +400,8 @@ class Pool:
             block.account = ledger
             block.references = 1
         accounts.activated(ledger, count)
+        if ledger.lru:
+            self._eviction.rose(ledger)
         return taken
 
     def _lose(self, block: Block) -> None:

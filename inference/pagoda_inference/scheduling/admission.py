@@ -5,6 +5,7 @@ from __future__ import annotations
 from pagoda_inference.kv.accounts import Ledger
 from pagoda_inference.protocol import Error
 from pagoda_inference.scheduling.arrival import Arrival
+from pagoda_inference.scheduling.match import Match
 from pagoda_inference.scheduling.preemption import QUANTUM
 from pagoda_inference.scheduling.sequence import Request, RequestState
 from pagoda_inference.scheduling.step import Step
@@ -80,8 +81,8 @@ class Admission:
                 workload.start(request)
                 self._arrival.bring(step, request, now)
                 return request
-            if request.passed >= MAX_PASSED or position >= MAX_PASSED:
-                return None
+            if request.passed >= MAX_PASSED or position >= MAX_PASSED or (room < 2 and ledger.active):
+                return None  # no request takes less than two blocks
         return None
 
     def _slot_victim(self, ledger: Ledger) -> Request | None:
@@ -113,25 +114,29 @@ class Admission:
 
     def _least_need(self, request: Request) -> int:
         """No more than ``_needed``, in no time: what was found last, unless more can have been cached since."""
-        if request.match is None:
+        match = request.match
+        if match is None or self._goes_on(request, match):
             return 1
-        needed, asleep, matched = request.match
-        chain = request.sequences[0].chain
-        assert chain is not None
-        if matched < len(chain.keys) and self._pool.index.holds(chain.keys[matched]):
-            return 1
-        return needed - asleep
+        return match.needed - match.asleep
 
     def _needed(self, request: Request) -> int:
         """Blocks that the request's account has to have room for now."""
-        ledger = request.ledger
-        leader = request.sequences[0]
-        assert leader.chain is not None
-        run = self._pool.match(leader.chain, leader.tokens)
-        awake = sum(1 for entry in run if entry.block is not None and entry.block.references)
+        match = request.match
+        if match is None or self._goes_on(request, match) or not match.is_valid():
+            leader = request.sequences[0]
+            assert leader.chain is not None
+            match = request.match = Match(self._pool.match(leader.chain, leader.tokens))
+        awake = match.awake()
         needed = self._arrival.blocks(request) - awake
-        if not ledger.active:
+        if not request.ledger.active:
             # One that had grown to the very limit comes back without its spare block.
-            needed = min(needed, self._pool.accounts.effective_limit(ledger))
-        request.match = (needed, len(run) - awake, len(run))
+            needed = min(needed, self._pool.accounts.effective_limit(request.ledger))
+        match.needed, match.asleep = needed, len(match.run) - awake
         return needed
+
+    def _goes_on(self, request: Request, match: Match) -> bool:
+        """Whether the block after the match can be found by now."""
+        chain = request.sequences[0].chain
+        assert chain is not None
+        after = len(match.run)
+        return after < len(chain.keys) and self._pool.index.holds(chain.keys[after])

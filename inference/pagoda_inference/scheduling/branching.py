@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Sequence as SequenceOf
 from typing import cast
 
-from pagoda_inference.kv.accounts import Ledger
 from pagoda_inference.kv.pool import Pool
 from pagoda_inference.model.backend import Candidates, ChunkError, Result
-from pagoda_inference.scheduling.fairness import OUTPUT_PRICE
 from pagoda_inference.scheduling.sequence import Request, Sequence
 from pagoda_inference.scheduling.workload import Workload
 
@@ -23,8 +21,12 @@ class Branching:
     def take(
         self, sequence: Sequence, result: Result, produced: list[tuple[Sequence, int | Candidates | ChunkError]]
     ) -> None:
-        """A result that is not a single token: the first tokens of several answers, or a beam's candidates."""
+        """A token, the first tokens of several answers, or a beam's candidates."""
         request = sequence.request
+        if isinstance(result, int):
+            self._append(sequence, result)
+            produced.append((sequence, result))
+            return
         if isinstance(result, Candidates):
             produced.append((sequence, result))
             return
@@ -76,9 +78,7 @@ class Branching:
     def _append(self, sequence: Sequence, token: int) -> None:
         sequence.tokens.append(token)
         sequence.request.since_admission += 1
-        ledger: Ledger = sequence.request.ledger
-        ledger.tokens_out += 1
-        ledger.service += OUTPUT_PRICE / ledger.weight
+        sequence.request.ledger.produced += 1
 
 
 def settle(pool: Pool, request: Request, sequence: Sequence) -> None:

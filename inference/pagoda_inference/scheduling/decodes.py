@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pagoda_inference.kv.accounts import Ledger
-from pagoda_inference.scheduling.sequence import Request, Sequence
+from pagoda_inference.scheduling.sequence import Request
 from pagoda_inference.scheduling.step import ScheduledChunk, Step
 from pagoda_inference.scheduling.workload import Workload
 
@@ -18,22 +18,19 @@ class Decodes:
     def schedule(self, step: Step) -> None:
         """One token for every decoding sequence, the oldest request first."""
         stalled = []
-        chunks = step.chunks
+        add = step.chunks.append
         paused = self._paused(step)
-        for request in list(self._workload.running):
+        for request in self._workload.running[:]:
             if not request.decoding or (paused and request.ledger in paused):
                 continue
-            sequences = request.sequences
-            if len(sequences) == 1:
-                sequence = sequences[0]
-                chunk, table = sequence.chunk, sequence.table
-                if chunk is not None and table is not None and sequence.computed < table.capacity and not table.forked:
-                    chunk.start = sequence.computed
-                    chunks.append(chunk)
-                    continue
+            chunk = request.steady
+            if chunk is not None and (computed := chunk.sequence.computed) < chunk.capacity:
+                chunk.start = computed
+                add(chunk)
+                continue
             if not self._decode(step, request):
                 stalled.append(request)
-            chunks = step.chunks
+            add = step.chunks.append
         if stalled:
             self._unblock(step, {request.account for request in stalled if request.decoding})
 
@@ -53,13 +50,16 @@ class Decodes:
         if growth and not self._workload.make_room(step, request, growth):
             return False
         for sequence in request.sequences:
-            assert sequence.table is not None
-            copies = self._pool.append(sequence.table, sequence.computed, sequence.computed + 1)
-            chunk = _decode_chunk(sequence)
-            if copies:  # a chunk of its own: the next step must not copy again
-                chunk = ScheduledChunk(sequence, sequence.computed, 1, True)
-                chunk.copies = copies
+            table = sequence.table
+            assert table is not None
+            copies = self._pool.append(table, sequence.computed, sequence.computed + 1)
+            chunk = ScheduledChunk(sequence, sequence.computed, 1, True)
             step.chunks.append(chunk)
+            if copies:
+                chunk.copies = copies
+            elif len(request.sequences) == 1 and not request.candidates:
+                chunk.capacity = table.capacity
+                request.steady = chunk
         return True
 
     def _growth(self, request: Request) -> int:
@@ -122,10 +122,3 @@ class Decodes:
     def _at_limit(self, ledger: Ledger, needed: int) -> bool:
         return ledger.active + needed > self._pool.accounts.effective_limit(ledger)
 
-
-def _decode_chunk(sequence: Sequence) -> ScheduledChunk:
-    chunk = sequence.chunk
-    if chunk is None:
-        chunk = sequence.chunk = ScheduledChunk(sequence, sequence.computed, 1, True)
-    chunk.start = sequence.computed
-    return chunk

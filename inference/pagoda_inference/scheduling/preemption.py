@@ -20,13 +20,16 @@ QUANTUM = 16
 class PreemptionPlanner:
     """Chooses victims among the running for a taker. Changes nothing.
 
-    running: in order, oldest first. by_account: the same by account.
+    running: in order, oldest first. by_account: the same by account. batch: those of them that are batch work.
     """
 
-    def __init__(self, pool: Pool, running: list[Request], by_account: RequestsByAccount) -> None:
+    def __init__(
+        self, pool: Pool, running: list[Request], by_account: RequestsByAccount, batch: list[Request]
+    ) -> None:
         self._pool = pool
         self._by_account = by_account
         self._running = running
+        self._batch_running = batch
         self._victims: list[Request] = []
         self._active: dict[str, int] = {}
         self._committed = pool.accounts.committed
@@ -54,7 +57,8 @@ class PreemptionPlanner:
             if ledger.limit - self._active_of(ledger) < needed:
                 victim = self._own(taker, ledger)
             else:
-                victim = self._batch(taker, needed) or self._of_greatest_excess(taker, needed)
+                losers = self._losers(taker, needed)
+                victim = self._batch(taker, needed, losers) or self._of_greatest_excess(taker, needed, losers)
             if victim is None:
                 return None
             self._lower(victim.ledger, self._exclusive(victim))
@@ -103,34 +107,45 @@ class PreemptionPlanner:
             and request not in self._victims
         )
 
-    def _batch(self, taker: Request, needed: int) -> Request | None:
-        batch = [request for request in self._running if request.is_batch and self._may_go(request, taker)]
-        batch.sort(key=lambda request: (self._excess(request.ledger), request.order), reverse=True)
+    def _losers(self, taker: Request, needed: int) -> dict[str, float]:
+        """The excess of the accounts that could lose a request of a single block: what is quick to see of
+        ``_allowed``.
+        """
+        taken = self._taken(taker, needed)
+        losers = {}
+        for ledger in self._by_account.ledgers():
+            above = self._active.get(ledger.id, ledger.active) - ledger.reservation
+            if above > 0 and (ledger is taker.ledger or (above - 1) / ledger.weight >= taken):
+                losers[ledger.id] = above / ledger.weight
+        return losers
+
+    def _batch(self, taker: Request, needed: int, losers: dict[str, float]) -> Request | None:
+        batch = [request for request in self._batch_running if request.account in losers]
+        batch = [request for request in batch if self._may_go(request, taker)]
+        batch.sort(key=lambda request: (losers[request.account], request.order), reverse=True)
         return next((request for request in batch if self._allowed(request, taker, needed)), None)
 
-    def _of_greatest_excess(self, taker: Request, needed: int) -> Request | None:
+    def _of_greatest_excess(self, taker: Request, needed: int, losers: dict[str, float]) -> Request | None:
         oldest = self._running[0]
-        for ledger in sorted(self._by_account.ledgers(), key=self._excess, reverse=True):
-            for request in reversed(self._by_account.of(ledger.id)):
+        for account in sorted(losers, key=losers.__getitem__, reverse=True):
+            for request in reversed(self._by_account.of(account)):
                 if request is taker or request is oldest or request in self._victims:
                     continue
-                if ledger is taker.ledger and request.order <= taker.order:
+                if request.ledger is taker.ledger and request.order <= taker.order:
                     break
                 if self._may_go(request, taker) and self._allowed(request, taker, needed):
                     return request
                 break  # only the youngest of an account is a candidate
         return None
 
-    def _excess(self, ledger: Ledger) -> float:
-        return max(0, self._active_of(ledger) - ledger.reservation) / ledger.weight
-
     def _allowed(self, victim: Request, taker: Request, needed: int) -> bool:
-        ledger, taking = victim.ledger, taker.ledger
-        active = self._active_of(ledger)
-        if active <= ledger.reservation:
-            return False
-        if ledger is taking:
+        ledger = victim.ledger
+        if ledger is taker.ledger:
             return True
-        left = active - self._exclusive(victim)
-        taken = max(0, self._active_of(taking) + needed - taking.reservation) / taking.weight
-        return left >= ledger.reservation and (left - ledger.reservation) / ledger.weight >= taken
+        left = self._active_of(ledger) - self._exclusive(victim) - ledger.reservation
+        return left >= 0 and left / ledger.weight >= self._taken(taker, needed)
+
+    def _taken(self, taker: Request, needed: int) -> float:
+        """The excess that the taker's account will have."""
+        ledger = taker.ledger
+        return max(0, self._active_of(ledger) + needed - ledger.reservation) / ledger.weight

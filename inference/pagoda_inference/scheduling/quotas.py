@@ -32,6 +32,7 @@ def apply_accounts(
     pool = workload.pool
     ended: Ended = []
     gone = pool.accounts.replace(accounts, version, pool_blocks)
+    pool.quotas_changed()
     if workload.transfers is not None:
         workload.transfers.finish(COPIES_TIMEOUT_S)
     for ledger in gone:

@@ -25,7 +25,7 @@ from pagoda_inference.scheduling.publications import Publication, Publications
 from pagoda_inference.scheduling.quotas import Ended, apply_accounts
 from pagoda_inference.scheduling.report import Report, make_report
 from pagoda_inference.scheduling.sequence import Request, RequestState, Sequence
-from pagoda_inference.scheduling.step import Step
+from pagoda_inference.scheduling.step import ScheduledChunk, Step
 from pagoda_inference.scheduling.swapping import PreemptionCost
 from pagoda_inference.scheduling.workload import RequestRefused, Workload
 
@@ -155,36 +155,48 @@ class Scheduler:
         its chunk: the caller finishes such a request.
         """
         produced: Produced = []
-        commit = self.pool.commit
+        commit, give = self.pool.commit, produced.append
         for chunk, result in zip(step.chunks, results, strict=True):
             sequence = chunk.sequence
             request = sequence.request
+            if result.__class__ is not int or not request.decoding:
+                self._complete(chunk, result, produced, now)
+                continue
             table = sequence.table
-            if request.publishes:
-                self._publish_step(sequence, chunk.start + chunk.count, result)
-                continue
-            if request.state is not RequestState.RUNNING or table is None:
-                continue  # aborted while the step ran
-            if result.__class__ is ChunkError:
-                produced.append((sequence, result))
-                continue
-            computed = sequence.computed = chunk.start + chunk.count
-            if computed >= table.commit_at:
+            computed = sequence.computed = chunk.start + 1
+            if computed >= table.commit_at:  # type: ignore[union-attr]
                 commit(table, sequence.tokens, computed)
-            if result.__class__ is int:
-                sequence.tokens.append(result)
-                request.since_admission += 1
-                ledger = table.account
-                ledger.tokens_out += 1
-                ledger.service += OUTPUT_PRICE / ledger.weight
-                produced.append((sequence, result))
-            elif result is not None:
-                self._branching.take(sequence, result, produced)
-            if not request.decoding:
-                if request.first_token_at is None and result is not None:
-                    request.first_token_at = now
-                settle(self.pool, request, sequence)
+            sequence.tokens.append(result)  # type: ignore[arg-type]
+            request.since_admission += 1
+            request.ledger.produced += 1
+            give((sequence, result))
+        for ledger in self.pool.accounts:
+            if ledger.produced:
+                ledger.tokens_out += ledger.produced
+                ledger.service += OUTPUT_PRICE * ledger.produced / ledger.weight
+                ledger.produced = 0
         return produced
+
+    def _complete(self, chunk: ScheduledChunk, result: Result, produced: Produced, now: float) -> None:
+        """A chunk that is not the next token of somebody who is decoding."""
+        sequence = chunk.sequence
+        request, table = sequence.request, sequence.table
+        if request.publishes:
+            self._publish_step(sequence, chunk.start + chunk.count, result)
+            return
+        if request.state is not RequestState.RUNNING or table is None:
+            return  # aborted while the step ran
+        if isinstance(result, ChunkError):
+            produced.append((sequence, result))
+            return
+        sequence.computed = chunk.start + chunk.count
+        self.pool.commit(table, sequence.tokens, sequence.computed)
+        if result is not None:
+            self._branching.take(sequence, result, produced)
+        if not request.decoding:
+            if request.first_token_at is None and result is not None:
+                request.first_token_at = now
+            settle(self.pool, request, sequence)
 
     def fail(self, step: Step) -> None:
         """The step raised: nothing was computed. The requests stay as they were and are scheduled again."""

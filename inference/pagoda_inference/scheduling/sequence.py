@@ -12,6 +12,7 @@ from pagoda_inference.kv.accounts import Ledger
 from pagoda_inference.kv.block_table import BlockTable
 from pagoda_inference.kv.prefix_index import Chain
 from pagoda_inference.protocol import RequestClass
+from pagoda_inference.scheduling.match import Match
 
 if TYPE_CHECKING:
     from pagoda_inference.kv.tiers.tiers import Stowed
@@ -35,7 +36,7 @@ class Sequence:
     request's answers it is.
     """
 
-    __slots__ = ("chain", "chunk", "computed", "index", "prompt_length", "request", "sampler", "table", "tokens")
+    __slots__ = ("chain", "computed", "index", "prompt_length", "request", "sampler", "table", "tokens")
 
     def __init__(self, request: Request, prompt: list[int], sampler: Sampler, index: int = 0) -> None:
         self.request = request
@@ -47,8 +48,6 @@ class Sequence:
         self.table: BlockTable | None = None
         self.chain: Chain | None = None
         """Hashes of its full blocks: set when the request is queued, kept over preemptions."""
-        self.chunk: ScheduledChunk | None = None
-        """Its part of a step while it decodes: made once, moved on by one token a step."""
 
     @property
     def output_length(self) -> int:
@@ -116,6 +115,7 @@ class Request:
         "sequences",
         "since_admission",
         "state",
+        "steady",
         "swap",
     )
 
@@ -172,8 +172,10 @@ class Request:
         """Tokens that were computed before the last preemption: computing them again is no new input."""
         self.free_until = 0
         """Of them, those lost for another tenant: computing them again is charged to nobody."""
-        self.match: tuple[int, int, int] | None = None
-        """What admission found last: blocks needed, blocks of them that are cached, blocks matched."""
+        self.match: Match | None = None
+        """What admission found in the prefix index last."""
+        self.steady: ScheduledChunk | None = None
+        """The chunk of its only sequence, while it decodes and nothing has to be looked at but its block's end."""
         self.plan_after = 0
         """Step before which no preemption is planned for it again."""
 

@@ -12,16 +12,18 @@ class ScheduledChunk:
     """Tokens ``start .. start + count - 1`` of a sequence; ``sampled`` if a next token is wanted after them.
 
     ``charged``: how many of them were counted as input, and ``priced`` as service. ``copies``: (source, destination)
-    blocks to copy before this chunk writes. The chunk of a decoding sequence is used again in every step.
+    blocks to copy before this chunk writes. The chunk of a decoding sequence is used again in every step, until
+    ``capacity``, the tokens that its blocks hold.
     """
 
-    __slots__ = ("charged", "copies", "count", "priced", "sampled", "sequence", "start")
+    __slots__ = ("capacity", "charged", "copies", "count", "priced", "sampled", "sequence", "start")
 
     def __init__(self, sequence: Sequence, start: int, count: int, sampled: bool) -> None:
         self.sequence = sequence
         self.start = start
         self.count = count
         self.sampled = sampled
+        self.capacity = 0
         self.charged = 0
         self.priced = 0
         self.copies: SequenceOf[tuple[int, int]] = ()

@@ -50,8 +50,10 @@ class Workload:
         self.running_by_account = RequestsByAccount()
         self.ready: list[Request] = []
         self.publishing: list[Request] = []
-        self.batch_running = 0
+        self.batch_running: list[Request] = []
         self._excesses: tuple[float, float] | None = None
+        self._no_plan: dict[str, tuple[int, tuple[int, float]]] = {}
+        """Account -> the least that no plan was found for since requests last moved, and for whom."""
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -89,8 +91,9 @@ class Workload:
         request.match = None
         insort(self.running, request, key=BY_ORDER)
         self.running_by_account.add(request)
-        self.batch_running += request.is_batch
-        self._excesses = None
+        if request.is_batch:
+            self.batch_running.append(request)
+        self._moved()
 
     def remove(self, request: Request) -> int:
         """Take a request out in any state and give its blocks back; returns how many. Doing it again does nothing."""
@@ -137,9 +140,11 @@ class Workload:
             return True
         if not self.may_make_room(step, taker, needed):
             return False
-        victims = PreemptionPlanner(self.pool, self.running, self.running_by_account).plan(taker, needed)
+        planner = PreemptionPlanner(self.pool, self.running, self.running_by_account, self.batch_running)
+        victims = planner.plan(taker, needed)
         if victims is None:
             taker.plan_after = step.number + PLAN_AGAIN
+            self._no_plan[ledger.id] = (needed, taker.order)
             return False
         for victim in victims:
             self.preempt(victim, step, ledger)
@@ -149,6 +154,9 @@ class Workload:
         """A quick no where preemption cannot help the taker."""
         if taker.is_batch or step.number < taker.plan_after:
             return False  # batch work never preempts
+        failed = self._no_plan.get(taker.account)
+        if failed is not None and needed >= failed[0] and taker.order >= failed[1]:
+            return False
         return not self._is_hopeless(taker, needed)
 
     # --- chunks -------------------------------------------------------------------------------------------------------
@@ -180,7 +188,7 @@ class Workload:
     def _is_hopeless(self, taker: Request, needed: int) -> bool:
         """A quick no, before anything is planned."""
         own = self.running_by_account.of(taker.account)
-        if self.batch_running or (own and own[-1].order > taker.order):
+        if own and own[-1].order > taker.order:
             return False
         if self.transfers is not None and self.transfers.leaving:
             return False
@@ -191,16 +199,22 @@ class Workload:
 
     def new_step(self) -> None:
         """What is remembered within a step is forgotten."""
+        self._moved()
+
+    def _moved(self) -> None:
         self._excesses = None
+        self._no_plan.clear()
 
     def _leave(self, request: Request) -> None:
         self.running.remove(request)
         self.running_by_account.remove(request)
-        self.batch_running -= request.is_batch
+        if request.is_batch:
+            self.batch_running.remove(request)
         request.decoding = request.loading = False
+        request.steady = None
         if request in self.ready:
             self.ready.remove(request)
-        self._excesses = None
+        self._moved()
 
     def _withdraw(self, request: Request, step: Step) -> bool:
         """Undo what this very step had planned for a request that is preempted now. Whether blocks were to be copied
