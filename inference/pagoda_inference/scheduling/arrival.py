@@ -28,6 +28,7 @@ class Arrival:
         """Blocks that the request's known context and one more per sequence take, cached or not."""
         blocks_for = self._pool.blocks_for
         leader, *others = request.sequences
+        shared = self._shared_blocks(request)
         if request.swap is not None:
             swap = request.swap
             rest = sum(
@@ -35,7 +36,6 @@ class Arrival:
                 for sequence, places in zip(request.sequences, swap.places, strict=True)
             )
             return swap.blocks + rest + len(request.sequences)
-        shared = _common_prefix(request.sequences) // self._pool.block_size if others else 0
         return (
             blocks_for(len(leader.tokens))
             + sum(blocks_for(len(sequence.tokens)) - shared for sequence in others)
@@ -49,7 +49,7 @@ class Arrival:
             return
         request.swap = None
         leader = request.sequences[0]
-        request.fork_at = _common_prefix(request.sequences) if len(request.sequences) > 1 else 0
+        request.fork_at = self._shared_blocks(request) * self._pool.block_size
         self._open(request, leader)
         assert leader.table is not None
         assert leader.chain is not None
@@ -59,11 +59,24 @@ class Arrival:
             run = run[:resident]
         loads = self._pool.adopt(leader.table, run)
         self._pool.append(leader.table, len(run) * self._pool.block_size, len(leader.tokens))
+        self._take_for_others(request)
         leader.computed = resident * self._pool.block_size
         if loads:
             self._load(request, leader, run, loads)
         else:
             self._arrived(step, request, now)
+
+    def _shared_blocks(self, request: Request) -> int:
+        """Full blocks that all its sequences begin with."""
+        several = len(request.sequences) > 1
+        return _common_prefix(request.sequences) // self._pool.block_size if several else 0
+
+    def _take_for_others(self, request: Request) -> None:
+        """Blocks for what the other sequences do not share with the first, at once: see ``settle``."""
+        for other in request.sequences[1:]:
+            self._open(request, other)
+            assert other.table is not None
+            self._pool.append(other.table, 0, len(other.tokens) - request.fork_at)
 
     def _open(self, request: Request, sequence: Sequence) -> None:
         assert sequence.chain is not None

@@ -84,12 +84,21 @@ class Branching:
 def settle(pool: Pool, request: Request, sequence: Sequence) -> None:
     """``sequence`` has got further: fork what waited for it, and see whether all of the request is decoding."""
     if request.fork_at and sequence.computed >= request.fork_at:
-        assert sequence.table is not None
         for other in request.sequences:
             if other is not sequence:
-                other.table = pool.fork(sequence.table, request.fork_at)
-                other.chain = other.table.chain
-                other.computed = request.fork_at
+                _fork_behind(pool, sequence, other, request.fork_at)
         request.fork_at = 0
     if request.begun and not request.fork_at:
         request.decoding = all(other.uncomputed == 1 for other in request.sequences)
+
+
+def _fork_behind(pool: Pool, first: Sequence, other: Sequence, tokens: int) -> None:
+    """``other`` shares the full blocks of that many tokens; those behind them it has taken when it was admitted."""
+    own = other.table
+    assert first.table is not None
+    assert own is not None
+    other.table = pool.fork(first.table, tokens)
+    pool.share(other.table, own.blocks)
+    pool.free(own)
+    other.chain = other.table.chain
+    other.computed = tokens

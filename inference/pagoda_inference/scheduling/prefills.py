@@ -71,7 +71,8 @@ class Prefills:
 
         Of several sequences that come back, each is computed but for its newest token: they decode together then.
         """
-        sequence = max((s for s in request.sequences if s.table is not None), key=lambda sequence: sequence.uncomputed)
+        sequences = request.sequences
+        sequence = sequences[0] if request.fork_at else max(sequences, key=lambda sequence: sequence.uncomputed)
         several = len(request.sequences) > 1
         count = min(sequence.uncomputed - several, budget)
         if count <= 0:
