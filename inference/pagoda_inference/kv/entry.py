@@ -11,13 +11,15 @@ class ScopeRoot:
     after: key of the published entry that these chains go on from; b"" for those from the first token.
     """
 
-    __slots__ = ("__weakref__", "account", "after", "key", "scope")
+    __slots__ = ("__weakref__", "account", "after", "before", "key", "scope")
 
     def __init__(self, account: str, scope: str, after: bytes, key: bytes) -> None:
         self.account = account
         self.scope = scope
         self.after = after
         self.key = key
+        self.before: tuple[bytes, ...] | None = None
+        """The published tokens (packed, by block) before these chains; None where only ``after`` is known so far."""
 
 
 class Entry:

@@ -72,7 +72,7 @@ class Chain:
         del self.keys[blocks:], self.packed[blocks:]
         if blocks < self.public:
             self.public = blocks
-            self.root = self._index.root(self.account, self.scope, self.keys[-1] if self.keys else b"")
+            self.root = self._index.root(self.account, self.scope, self.keys[-1] if self.keys else b"", self.packed)
 
     def align(self, tokens: Sequence[int], blocks: int) -> None:
         """Take the published blocks at the start of ``tokens`` (at most ``blocks``) as they are now.
@@ -86,7 +86,7 @@ class Chain:
         if len(run) != self.public or (run and run[-1].key != self.keys[self.public - 1]):
             self.public = len(run)
             self.keys, self.packed = [entry.key for entry in run], [entry.packed for entry in run]
-            self.root = index.root(self.account, self.scope, run[-1].key if run else b"")
+            self.root = index.root(self.account, self.scope, run[-1].key if run else b"", self.packed)
 
     def extend(self, tokens: Sequence[int], blocks: int) -> None:
         """Cover the first ``blocks`` full blocks of ``tokens``. Tokens already covered must not have changed."""
@@ -118,14 +118,22 @@ class PrefixIndex:
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self._entries.values()))
 
-    def root(self, account: str, scope: str, after: bytes = b"") -> ScopeRoot:
-        """The beginning of all chains of ``scope`` under ``account`` that go on from the published key ``after``."""
+    def root(
+        self, account: str, scope: str, after: bytes = b"", before: Sequence[bytes] | None = None
+    ) -> ScopeRoot:
+        """The beginning of all chains of ``scope`` under ``account`` that go on from the published key ``after``.
+
+        before: the published tokens. Where others had the same key, what followed them is not found any more.
+        """
         root = self._roots.get((account, scope, after))
-        if root is None:
+        if root is not None and before is not None and root.before is None:
+            root.before = tuple(before)
+        if root is None or (before is not None and root.before != tuple(before)):
             parts = [self._model.encode(), account.encode(), scope.encode(), after]
             text = b"".join(struct.pack("<I", len(part)) + part for part in parts)
             key = hmac.digest(self._secret, b"pagoda prefix scope" + text, "sha256")
             root = self._roots[account, scope, after] = ScopeRoot(account, scope, after, key)
+            root.before = None if before is None else tuple(before)
         return root
 
     # --- looking ------------------------------------------------------------------------------------------------------
