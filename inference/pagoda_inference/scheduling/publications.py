@@ -122,6 +122,10 @@ class Publications:
             return
         pool.accounts.resize_public(pool.accounts.public.held + blocks - len(run))
         preempt_above_total(self._workload)
+        if pool.accounts.committed > pool.total:
+            pool.accounts.resize_public(pool.accounts.public.held)
+            publication.error = Error("unavailable", "Blocks are still being copied to a tier: publish again.")
+            return
         sequence.table = publication.table = pool.open_table(request.ledger, sequence.chain)
         pool.adopt(sequence.table, run)
         sequence.computed = len(run) * pool.block_size

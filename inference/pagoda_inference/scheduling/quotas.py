@@ -51,8 +51,13 @@ def apply_accounts(
 
 
 def preempt_above_total(workload: Workload) -> None:
-    """Reservations are out of reach: the youngest of the account with most active blocks above its own gives way."""
+    """Reservations are out of reach: the youngest of the account with most active blocks above its own gives way.
+
+    Blocks that are being copied can be had when the copies have ended.
+    """
     pool = workload.pool
+    if pool.accounts.committed > pool.total and workload.transfers is not None:
+        workload.transfers.finish(COPIES_TIMEOUT_S)
     while pool.accounts.committed > pool.total and workload.running:
         victim = max(workload.running, key=lambda request: (request.ledger.active_excess, request.order))
         workload.preempt(victim, at_once=True)
