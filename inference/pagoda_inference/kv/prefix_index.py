@@ -118,9 +118,7 @@ class PrefixIndex:
     def __iter__(self) -> Iterator[Entry]:
         return iter(list(self._entries.values()))
 
-    def root(
-        self, account: str, scope: str, after: bytes = b"", before: Sequence[bytes] | None = None
-    ) -> ScopeRoot:
+    def root(self, account: str, scope: str, after: bytes = b"", before: Sequence[bytes] | None = None) -> ScopeRoot:
         """The beginning of all chains of ``scope`` under ``account`` that go on from the published key ``after``.
 
         before: the published tokens. Where others had the same key, what followed them is not found any more.
