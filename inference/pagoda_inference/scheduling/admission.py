@@ -28,7 +28,7 @@ class Admission:
         """Raise RequestRefused, with the numbers, if the request cannot run under its account's effective limit."""
         if request.begun:
             tokens = sum(len(sequence.tokens) for sequence in request.sequences)
-            needed = self._arrival.blocks(request)
+            needed = self._arrival.blocks(request) - len(request.sequences)
         else:
             tokens = request.prompt_length
             needed = self._pool.blocks_for(tokens) + request.width
@@ -107,6 +107,11 @@ class Admission:
         needed = self._needed(request)
         if room >= needed:
             return True
+        if not request.ledger.active and needed > self._pool.accounts.effective_limit(request.ledger):
+            # Its answers shared more when they had grown to the limit than they can when they are computed again.
+            if request not in step.exhausted:
+                step.exhausted.append(request)
+            return False
         if not may_preempt or not self._workload.make_room(step, request, needed):
             return False
         # A victim may have shared prefix blocks with the request: they are cached now, and waking them counts.
@@ -117,7 +122,8 @@ class Admission:
         match = request.match
         if match is None or self._goes_on(request, match):
             return 1
-        return match.needed - match.asleep
+        least = match.needed - match.asleep
+        return least if request.ledger.active else min(least, self._pool.accounts.effective_limit(request.ledger))
 
     def _needed(self, request: Request) -> int:
         """Blocks that the request's account has to have room for now."""
@@ -129,8 +135,9 @@ class Admission:
         awake = match.awake()
         needed = self._arrival.blocks(request) - awake
         if not request.ledger.active:
-            # One that had grown to the very limit comes back without its spare block.
-            needed = min(needed, self._pool.accounts.effective_limit(request.ledger))
+            # One that had grown to the very limit comes back without its spare blocks.
+            least = needed - len(request.sequences)
+            needed = min(needed, max(least, self._pool.accounts.effective_limit(request.ledger)))
         match.needed, match.asleep = needed, len(match.run) - awake
         return needed
 
