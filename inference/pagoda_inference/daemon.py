@@ -21,6 +21,7 @@ from pagoda_inference.address import Address
 from pagoda_inference.engine import Engine, Observer, Outcome
 from pagoda_inference.generation_store import GenerationStore
 from pagoda_inference.kv.pool import Pool
+from pagoda_inference.kv.transfers import Transfers
 from pagoda_inference.listening import claim
 from pagoda_inference.metrics import Metrics
 from pagoda_inference.model.loading import load_model
@@ -30,6 +31,7 @@ from pagoda_inference.scheduling.scheduler import Scheduler
 from pagoda_inference.server import Server, Tls
 from pagoda_inference.service import Service
 from pagoda_inference.settings import Settings, SettingsError
+from pagoda_inference.swap_space import make_tiers, measure_cost
 
 logger = logging.getLogger(__name__)
 
@@ -102,12 +104,27 @@ def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: 
         step_ms=settings.step_ms,
         home=settings.home,
     )
-    pool = Pool(backend.total_blocks, backend.block_size, model=model_id, require_accounts=settings.require_accounts)
+    woken: list[Engine] = []
+
+    def wake() -> None:
+        for engine in woken:
+            engine.wake()
+
+    tiers = make_tiers(settings, backend, model_id, notify=wake)
+    pool = Pool(
+        backend.total_blocks,
+        backend.block_size,
+        model=model_id,
+        secret=tiers.secret,
+        require_accounts=settings.require_accounts,
+    )
     scheduler = Scheduler(
         pool,
         token_budget=settings.token_budget,
         max_running=settings.max_running,
         max_waiting_per_account=settings.max_waiting,
+        transfers=Transfers(pool, tiers),
+        cost=measure_cost(settings, backend, tiers),
     )
     if accounts is not None:
         scheduler.set_accounts(accounts, 0)
@@ -118,8 +135,10 @@ def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: 
         instance=instance,
         deliver=deliver,
         observer=Observer(metrics.step, metrics.finished),
+        step_target_s=settings.step_target_ms / 1000,
         debug=settings.debug,
     )
+    woken.append(engine)
     info = ModelInfo(
         id=model_id,
         context_length=backend.context_length,

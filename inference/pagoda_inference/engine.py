@@ -19,6 +19,7 @@ from pagoda_inference.beam_generation import BeamGeneration
 from pagoda_inference.generation import Generation
 from pagoda_inference.generation_log import GenerationLog, Key
 from pagoda_inference.model.backend import Backend, Candidates, ChunkError
+from pagoda_inference.pace import Pace
 from pagoda_inference.pool_desk import PoolDesk
 from pagoda_inference.protocol import (
     AccountsSet,
@@ -65,7 +66,10 @@ class Observer:
 
 
 class Engine:
-    """One model, its pool and its scheduler, driven by ``run`` on one thread. Other methods may be called from any."""
+    """One model, its pool and its scheduler, driven by ``run`` on one thread. Other methods may be called from any.
+
+    step_target_s: most that a step should take, see ``pace``; 0: no matter.
+    """
 
     def __init__(
         self,
@@ -75,12 +79,14 @@ class Engine:
         instance: str,
         deliver: Callable[[list[Outcome]], None],
         observer: Observer | None = None,
+        step_target_s: float = 0.0,
         debug: bool = False,
     ) -> None:
         self.instance = instance
         self.steps = 0
         self._backend = backend
         self._runner = StepRunner(backend)
+        self._pace = Pace(step_target_s)
         self._scheduler = scheduler
         self._deliver = deliver
         self._observer = observer or Observer()
@@ -228,7 +234,7 @@ class Engine:
 
     def _step(self) -> None:
         begin = time.monotonic()
-        step = self._scheduler.schedule(begin)
+        step = self._scheduler.schedule(begin, self._pace.limits())
         for request in step.admitted:
             generation = self._live[request.account, request.id]
             self._emit(generation, generation.started())
@@ -241,6 +247,7 @@ class Engine:
         now = time.monotonic()
         self._take(self._scheduler.complete(step, results, now))
         self.steps += 1
+        self._pace.learn(step, now - begin)
         self._observer.step(now - begin, len(step.chunks), sum(chunk.count for chunk in step.chunks))
         if self._debug:
             self.check()

@@ -142,6 +142,15 @@ class Settings:
     token_budget: Annotated[
         int, Setting("PAGODA_ENGINE_TOKEN_BUDGET", "most tokens computed in a step", _count, "--token-budget")
     ] = 512
+    step_target_ms: Annotated[
+        float,
+        Setting(
+            "PAGODA_ENGINE_STEP_TARGET_MS",
+            "milliseconds that a step should not exceed, so that nobody waits long for the next; 0: no matter",
+            _amount,
+            "--step-target-ms",
+        ),
+    ] = 200.0
     max_running: Annotated[
         int, Setting("PAGODA_ENGINE_MAX_RUNNING", "most requests in a step", _count, "--max-running")
     ] = 64

@@ -63,6 +63,11 @@ class Pool:
     def block(self, id: int) -> Block:
         return self._blocks[id]
 
+    def held_once(self, ids: Iterable[int]) -> int:
+        """How many of these blocks have no other holder."""
+        blocks = self._blocks
+        return sum([blocks[id].references == 1 for id in ids])
+
     def known_blocks(self) -> list[Block]:
         """All blocks used at least once; the others are free."""
         return list(self._blocks)

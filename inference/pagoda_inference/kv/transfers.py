@@ -170,7 +170,9 @@ class Transfers:
                 for ledger in pool.accounts
                 if ledger.unsaved and (pool_short or ledger.held * SHORT > ledger.limit * (SHORT - 1))
             ]
-            ledgers = [ledger for ledger in ledgers if pool.accounts.room(ledger) >= BATCH]
+            ledgers = [
+                ledger for ledger in ledgers if pool.accounts.room(ledger) >= BATCH and self._tiers.accepts(ledger.id)
+            ]
             if not ledgers:
                 return
             self._save(max(ledgers, key=lambda ledger: ledger.excess), BATCH)
@@ -196,7 +198,9 @@ class Transfers:
         while self._tiers.enabled and not give_up():
             self._tiers.poll()
             ledgers = [
-                ledger for ledger in self._pool.accounts if ledger.unsaved and self._pool.accounts.room(ledger) > 0
+                ledger
+                for ledger in self._pool.accounts
+                if ledger.unsaved and self._pool.accounts.room(ledger) > 0 and self._tiers.accepts(ledger.id)
             ]
             if not ledgers and not self._copies:
                 return

@@ -73,6 +73,7 @@ class Admission:
         room = self._pool.accounts.room(ledger)
         queue = workload.waiting.of(ledger.id)
         for position, request in enumerate(queue):
+            request.tried = True
             if self._can_come(step, request, room, may_preempt=position == 0):
                 if slot_victim is not None and slot_victim.state is RequestState.RUNNING:
                     workload.preempt(slot_victim, step, ledger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pagoda_inference.kv.accounts import Ledger
+from pagoda_inference.scheduling.queues import BY_ORDER
 from pagoda_inference.scheduling.sequence import Request
 from pagoda_inference.scheduling.step import ScheduledChunk, Step
 from pagoda_inference.scheduling.workload import Workload
@@ -14,13 +15,19 @@ class Decodes:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._pool = workload.pool
+        self._number = 0
+        self._turns: dict[Request, int] = {}
+        """When each had its turn last, while not everybody has one in every step."""
 
-    def schedule(self, step: Step) -> None:
-        """One token for every decoding sequence, the oldest request first."""
+    def schedule(self, step: Step, most: int | None = None) -> None:
+        """One token for every decoding sequence, the oldest request first.
+
+        ``most``: sequences that there is time for. Where there are more they take turns.
+        """
         stalled = []
         add = step.chunks.append
         paused = self._paused(step)
-        for request in self._workload.running[:]:
+        for request in self._turn(most):
             if not request.decoding or (paused and request.ledger in paused):
                 continue
             chunk = request.steady
@@ -33,6 +40,21 @@ class Decodes:
             add = step.chunks.append
         if stalled:
             self._unblock(step, {request.account for request in stalled if request.decoding})
+
+    def _turn(self, most: int | None) -> list[Request]:
+        """Whose turn it is, in order."""
+        running = self._workload.running
+        if most is None or len(running) <= most:
+            return running[:]
+        decoding = [request for request in running if request.decoding]
+        if len(decoding) <= most:
+            return decoding
+        turns = self._turns
+        chosen = sorted(decoding, key=lambda request: turns.get(request, 0))[:most]
+        self._number += 1
+        self._turns = {request: turns.get(request, 0) for request in decoding}
+        self._turns.update((request, self._number) for request in chosen)
+        return sorted(chosen, key=BY_ORDER)
 
     def _paused(self, step: Step) -> set[Ledger]:
         """Accounts too far ahead of another that is backlogged: see ``fairness``."""
@@ -121,4 +143,3 @@ class Decodes:
 
     def _at_limit(self, ledger: Ledger, needed: int) -> bool:
         return ledger.active + needed > self._pool.accounts.effective_limit(ledger)
-

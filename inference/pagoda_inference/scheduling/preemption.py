@@ -23,9 +23,7 @@ class PreemptionPlanner:
     running: in order, oldest first. by_account: the same by account. batch: those of them that are batch work.
     """
 
-    def __init__(
-        self, pool: Pool, running: list[Request], by_account: RequestsByAccount, batch: list[Request]
-    ) -> None:
+    def __init__(self, pool: Pool, running: list[Request], by_account: RequestsByAccount, batch: list[Request]) -> None:
         self._pool = pool
         self._by_account = by_account
         self._running = running
@@ -81,14 +79,13 @@ class PreemptionPlanner:
     def _exclusive(self, request: Request) -> int:
         """Blocks that only this request holds: what its preemption gives."""
         tables = [sequence.table for sequence in request.sequences if sequence.table is not None]
-        block = self._pool.block
         if len(tables) == 1:
-            return sum(1 for id in tables[0].blocks if block(id).references == 1)
+            return self._pool.held_once(tables[0].blocks)
         own: dict[int, int] = {}
         for table in tables:
             for id in table.blocks:
                 own[id] = own.get(id, 0) + 1
-        return sum(1 for id, count in own.items() if block(id).references == count)
+        return sum(1 for id, count in own.items() if self._pool.block(id).references == count)
 
     def _own(self, taker: Request, ledger: Ledger) -> Request | None:
         """At its own limit an account can only take from itself: its youngest, batch before all, never its oldest."""

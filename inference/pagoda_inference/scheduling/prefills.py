@@ -18,6 +18,48 @@ class Prefills:
         self._workload = workload
         self._admission = admission
 
+    @property
+    def any_prompts(self) -> bool:
+        """Somebody waits, or has a prompt that is not computed yet."""
+        workload = self._workload
+        return bool(len(workload.waiting)) or any(not request.decoding for request in workload.running)
+
+    def first_to_serve(self) -> int | None:
+        """Tokens of a prompt that shall not wait for the others' decodes: of a tenant that has had less service than
+        every tenant that decodes, and asks for a first token. None if there is none.
+
+        A tenant that could not be served in its last step is not waited for.
+        """
+        workload = self._workload
+        decoding = workload.running_by_account.ledgers()
+        if not decoding or not (len(workload.waiting) or workload.counters.backlogged):
+            return None
+        first: Request | None = None
+        for account in {*workload.waiting.accounts(), *workload.counters.backlogged}:
+            request = self._first_of(account)
+            if request is not None and (first is None or request.ledger.service < first.ledger.service):
+                first = request
+        if first is None:
+            return None
+        if any(ledger.service < first.ledger.service for ledger in decoding if ledger is not first.ledger):
+            return None
+        return max(1, first.sequences[0].uncomputed - self._cached(first))
+
+    def _first_of(self, account: str) -> Request | None:
+        """The account's oldest prompt without a token, if it has nothing that decodes and is not known to be stuck."""
+        workload = self._workload
+        running = workload.running_by_account.of(account)
+        if any(request.decoding for request in running):
+            return None
+        unbegun = [request for request in running if not request.begun and not request.loading]
+        if unbegun:
+            return unbegun[0]
+        waiting = workload.waiting.of(account)
+        return waiting[0] if waiting and not waiting[0].begun and not waiting[0].tried else None
+
+    def _cached(self, request: Request) -> int:
+        return len(request.match.run) * self._workload.pool.block_size if request.match is not None else 0
+
     def schedule(self, step: Step, budget: int, now: float) -> None:
         """Fill the step. Who could be served, and was or had no budget left, is backlogged; who could not is not."""
         for publishing in self._workload.publishing:

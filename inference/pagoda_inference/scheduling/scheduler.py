@@ -20,6 +20,7 @@ from pagoda_inference.scheduling.admission import Admission
 from pagoda_inference.scheduling.branching import Branching, settle
 from pagoda_inference.scheduling.decodes import Decodes
 from pagoda_inference.scheduling.fairness import OUTPUT_PRICE, VirtualTokenCounters
+from pagoda_inference.scheduling.limits import UNLIMITED, StepLimits
 from pagoda_inference.scheduling.prefills import Prefills
 from pagoda_inference.scheduling.publications import Publication, Publications
 from pagoda_inference.scheduling.quotas import Ended, apply_accounts
@@ -132,20 +133,22 @@ class Scheduler:
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
-    def schedule(self, now: float, budget: int | None = None) -> Step:
-        """Choose the next step's chunks, and take the blocks they need.
-
-        now: seconds on the caller's clock. budget: tokens of this step, where fewer than the token budget shall be.
-        """
+    def schedule(self, now: float, limits: StepLimits = UNLIMITED) -> Step:
+        """Choose the next step's chunks, and take the blocks they need. ``now``: seconds on the caller's clock."""
         self._steps += 1
         self._workload.new_step()
         step = Step(self._steps)
         if self.transfers is not None:
             self.transfers.poll()
             self._admission.arrival.take_ready(step, now)
-        self._decodes.schedule(step)
-        budget = min(self.token_budget, budget or self.token_budget)
-        self._prefills.schedule(step, max(0, budget - len(step.chunks)), now)
+        first = self._prefills.first_to_serve()
+        if first is None:
+            most = limits.decodes(prompts=self._prefills.any_prompts)
+        else:
+            most = limits.decodes_beside_first(first)
+        self._decodes.schedule(step, most)
+        rows = len(step.chunks)
+        self._prefills.schedule(step, limits.tokens(rows, self.token_budget - rows), now)
         return step
 
     def complete(self, step: Step, results: SequenceOf[Result], now: float) -> Produced:
@@ -165,8 +168,8 @@ class Scheduler:
             table = sequence.table
             computed = sequence.computed = chunk.start + 1
             if computed >= table.commit_at:  # type: ignore[union-attr]
-                commit(table, sequence.tokens, computed)
-            sequence.tokens.append(result)  # type: ignore[arg-type]
+                commit(table, sequence.tokens, computed)  # type: ignore[arg-type]
+            sequence.tokens.append(result)
             request.since_admission += 1
             request.ledger.produced += 1
             give((sequence, result))

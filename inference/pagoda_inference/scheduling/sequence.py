@@ -117,6 +117,7 @@ class Request:
         "state",
         "steady",
         "swap",
+        "tried",
     )
 
     ledger: Ledger
@@ -166,6 +167,8 @@ class Request:
         self.first_token_at: float | None = None
         self.since_admission = 0
         """Tokens produced since it was (re)admitted: the quantum that protects it from ping-pong."""
+        self.tried = False
+        """Admission looked at it once at least."""
         self.passed = 0
         """How often a later request of its account was admitted before it."""
         self.recompute_until = 0

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["swap", "recompute"]
+Mode = Literal["auto", "swap", "recompute"]
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCost:
     """mode: ``auto`` compares; the others force. Rates: bytes/s of a copy, tokens/s of a prompt's computation."""
 
-    mode: Literal["auto", "swap", "recompute"] = "recompute"
+    mode: Mode = "recompute"
     block_bytes: int = 1
     copy_bytes_per_s: float = 1.0
     prefill_tokens_per_s: float = 1.0
