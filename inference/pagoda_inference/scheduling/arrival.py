@@ -131,10 +131,12 @@ class Arrival:
         assert transfers is not None
         blocks: dict[int, int] = {}
         places: list[tuple[int, int]] = []
-        for sequence, own in zip(request.sequences, swap.places, strict=True):
-            self._open(request, sequence)
-            self._rebuild(sequence, own, blocks, places)
+        reached: list[int] = []
         for sequence, own, computed in zip(request.sequences, swap.places, swap.computed, strict=True):
+            self._open(request, sequence)
+            found = self._rebuild(sequence, own, blocks, places)
+            reached.append(max(computed, found * self._pool.block_size))
+        for sequence, own, computed in zip(request.sequences, swap.places, reached, strict=True):
             assert sequence.table is not None
             self._pool.append(sequence.table, max(computed, len(own) * self._pool.block_size), len(sequence.tokens))
             sequence.table.forked = len(request.sequences) > 1
@@ -149,7 +151,7 @@ class Arrival:
             if not intact:
                 self._workload.preempt(request)
                 return
-            for sequence, computed in zip(request.sequences, swap.computed, strict=True):
+            for sequence, computed in zip(request.sequences, reached, strict=True):
                 assert sequence.table is not None
                 sequence.computed = computed
                 self._pool.commit(sequence.table, sequence.tokens, computed)
@@ -159,12 +161,14 @@ class Arrival:
 
     def _rebuild(
         self, sequence: Sequence, own: SequenceOf[int], blocks: dict[int, int], places: list[tuple[int, int]]
-    ) -> None:
-        """``blocks``: where each stowed block is by now; ``places``: what has to be copied."""
+    ) -> int:
+        """``blocks``: where each stowed block is by now; ``places``: what has to be copied. How many blocks were found
+        in the pool: more than the sequence had, where others have got further meanwhile.
+        """
         pool, table, chain = self._pool, sequence.table, sequence.chain
         assert table is not None
         assert chain is not None
-        run = pool.match(chain, sequence.tokens)[: len(own)]
+        run = pool.match(chain, sequence.tokens)
         resident = next((place for place, entry in enumerate(run) if entry.block is None), len(run))
         pool.adopt(table, run[:resident])
         for index, id in zip(own, table.blocks, strict=False):
@@ -176,6 +180,7 @@ class Arrival:
                 pool.append(table, table.capacity, table.capacity + 1)
                 blocks[index] = table.blocks[-1]
                 places.append((index, blocks[index]))
+        return resident
 
     def _arrived(self, step: Step, request: Request, now: float) -> None:
         """All its blocks are there: it can be computed."""
