@@ -25,13 +25,15 @@ class StepLimits:
     token_s: float = 0.0
 
     def decodes(self, *, prompts: bool) -> int | None:
-        """Most sequences that may decode; None: all. ``prompts``: there are prompts to compute beside them."""
-        return self._rows(self.target_s * (1 - PROMPTS_SHARE if prompts else 1))
+        """Most sequences that may decode, at least one; None: all. ``prompts``: there are prompts to compute beside
+        them.
+        """
+        rows = self._rows(self.target_s * (1 - PROMPTS_SHARE if prompts else 1))
+        return None if rows is None else max(1, rows)
 
     def decodes_beside_first(self, tokens: int) -> int | None:
         """Most sequences that may decode beside so many tokens of a prompt that shall not wait."""
-        rows = self._rows(self.target_s * FIRST_TOKEN_SHARE - self.token_s * tokens)
-        return rows
+        return self._rows(self.target_s * FIRST_TOKEN_SHARE - self.token_s * tokens)
 
     def tokens(self, rows: int, most: int) -> int:
         """Prompt tokens that a step with so many decoding sequences has time for, at most ``most``."""

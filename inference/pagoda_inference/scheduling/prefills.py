@@ -25,23 +25,23 @@ class Prefills:
         return bool(len(workload.waiting)) or any(not request.decoding for request in workload.running)
 
     def first_to_serve(self) -> int | None:
-        """Tokens of a prompt that shall not wait for the others' decodes: of a tenant that has had less service than
-        every tenant that decodes, and asks for a first token. None if there is none.
+        """Tokens of a prompt that shall not wait for the others' decodes: of a tenant that has nothing that decodes,
+        and no more service than those have most of whose requests decode. None if there is none.
 
         A tenant that could not be served in its last step is not waited for.
         """
         workload = self._workload
-        decoding = workload.running_by_account.ledgers()
-        if not decoding or not (len(workload.waiting) or workload.counters.backlogged):
+        if not workload.running or not (len(workload.waiting) or workload.counters.backlogged):
             return None
         first: Request | None = None
-        for account in {*workload.waiting.accounts(), *workload.counters.backlogged}:
+        for account in sorted({*workload.waiting.accounts(), *workload.counters.backlogged}):
             request = self._first_of(account)
             if request is not None and (first is None or request.ledger.service < first.ledger.service):
                 first = request
         if first is None:
             return None
-        if any(ledger.service < first.ledger.service for ledger in decoding if ledger is not first.ledger):
+        served = sum(1 for request in workload.running if request.ledger.service >= first.ledger.service)
+        if served * 2 < len(workload.running):
             return None
         return max(1, first.sequences[0].uncomputed - self._cached(first))
 
