@@ -12,23 +12,19 @@ from collections.abc import Iterable, Sequence
 
 from pagoda_inference.kv.accounts import Accounts, Ledger
 from pagoda_inference.kv.block import Block
+from pagoda_inference.kv.block_store import BlockStore, PoolExhausted
 from pagoda_inference.kv.block_table import BlockTable
 from pagoda_inference.kv.entry import Entry, ScopeRoot
-from pagoda_inference.kv.eviction import Eviction
 from pagoda_inference.kv.prefix_index import Chain, Digest, PrefixIndex, chain_digest
 
 MAX_BLOCK_SIZE = 512
 
 
-class PoolExhausted(Exception):
-    """The account cannot have that many blocks now. Nothing was changed."""
+__all__ = ["Pool", "PoolExhausted"]
 
 
-class Pool:
-    """``total_blocks`` blocks of ``block_size`` tokens, shared by accounts.
-
-    Blocks are bookkeeping objects made on first use; the KV itself lives in the backend under the same ids.
-    """
+class Pool(BlockStore):
+    """``total_blocks`` blocks of ``block_size`` tokens, shared by accounts through block tables."""
 
     def __init__(
         self,
@@ -42,35 +38,16 @@ class Pool:
     ) -> None:
         if total_blocks < 1 or not 1 <= block_size <= MAX_BLOCK_SIZE:
             raise ValueError(f"a pool needs at least 1 block, and blocks of 1 to {MAX_BLOCK_SIZE} tokens")
-        self.total = total_blocks
+        super().__init__(
+            total_blocks,
+            Accounts(total_blocks, required=require_accounts),
+            PrefixIndex(secret or secrets.token_bytes(32), model, digest),
+        )
         self.block_size = block_size
-        self.accounts = Accounts(total_blocks, required=require_accounts)
-        self.index = PrefixIndex(secret or secrets.token_bytes(32), model, digest)
-        self.keep_unsaved = False
-        """Whether ledgers keep track of cached blocks that no tier below has."""
         self.tables: set[BlockTable] = set()
         """All tables that may hold blocks."""
-        self._blocks: list[Block] = []
-        self._free: list[Block] = []
-        self._eviction = Eviction(self.accounts, self._lose)
 
     # --- looking ------------------------------------------------------------------------------------------------------
-
-    @property
-    def free_blocks(self) -> int:
-        return self.total - len(self._blocks) + len(self._free)
-
-    def block(self, id: int) -> Block:
-        return self._blocks[id]
-
-    def held_once(self, ids: Iterable[int]) -> int:
-        """How many of these blocks have no other holder."""
-        blocks = self._blocks
-        return sum([blocks[id].references == 1 for id in ids])
-
-    def known_blocks(self) -> list[Block]:
-        """All blocks used at least once; the others are free."""
-        return list(self._blocks)
 
     def blocks_for(self, tokens: int) -> int:
         """How many blocks hold that many tokens."""
@@ -245,15 +222,6 @@ class Pool:
 
     # --- losing what is cached ----------------------------------------------------------------------------------------
 
-    def quotas_changed(self) -> None:
-        """Reservations, limits or weights are others now."""
-        self._eviction.renew()
-
-    def evict_above_limit(self, ledger: Ledger) -> None:
-        """A limit was lowered: drop the account's own cached blocks until it is kept or none is left."""
-        while ledger.held > ledger.limit and ledger.lru:
-            self._eviction.evict(ledger, "limit_lowered", ledger)
-
     def purge(self, ledger: Ledger) -> None:
         """Drop everything findable of an account whose requests are gone (deleted tenant), here and in the tiers."""
         for entry in self.index:
@@ -310,62 +278,6 @@ class Pool:
         entry.block.entry = None
         entry.block = None
 
-    # --- blocks, for tables and copies --------------------------------------------------------------------------------
-
-    def hold(self, block: Block) -> None:
-        """One table (or copy) more holds the block."""
-        if block.references:
-            self._hold_again(block)
-            return
-        block.references = 1
-        ledger = block.account
-        assert ledger is not None
-        del ledger.lru[block.id]
-        if self.keep_unsaved:
-            ledger.unsaved.pop(block.id, None)
-        self.accounts.activated(ledger)
-
-    def _hold_again(self, block: Block) -> None:
-        """An active block is held once more."""
-        block.references += 1
-        if block.references == 2:
-            assert block.account is not None
-            block.account.shared += 1
-
-    def unhold(self, block: Block, *, first: bool = False) -> int:
-        """One table less holds the block. 1 if it was the last.
-
-        ``first``: it comes back from being copied down and becomes the least recently used, as it was.
-        """
-        assert block.references > 0, f"{block} is held by no table"
-        block.references -= 1
-        ledger = block.account
-        assert ledger is not None
-        if block.references:
-            if block.references == 1:
-                ledger.shared -= 1
-            return 0
-        self.accounts.deactivated(ledger)
-        entry = block.entry
-        if entry is None or ledger is self.accounts.public or ledger.retired:
-            self._lose(block)
-            return 1
-        ledger.lru[block.id] = block
-        if len(ledger.lru) == 1:
-            self._eviction.rose(ledger)
-        if first:
-            ledger.lru.move_to_end(block.id, last=False)
-        elif self.keep_unsaved and not entry.stored:
-            ledger.unsaved[block.id] = block
-        return 1
-
-    def hold_all(self, ids: Iterable[int]) -> list[Block]:
-        """Hold blocks that are active already, for a copy."""
-        held = [self._blocks[id] for id in ids]
-        for block in held:
-            self._hold_again(block)
-        return held
-
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _use(self, entry: Entry, lineage: str) -> None:
@@ -382,53 +294,6 @@ class Pool:
             for index, block in blocks
             if block.references > 1 or block.entry is not None or block.account is not table.account
         ]
-
-    def _take(self, ledger: Ledger, count: int) -> list[Block]:
-        """Blocks for a table of the ledger, each held once. Raises PoolExhausted, having changed nothing."""
-        if not count:
-            return []
-        accounts, free = self.accounts, self._free
-        if count > accounts.room(ledger):
-            raise PoolExhausted(f"{count} blocks wanted, room for {accounts.room(ledger)}")
-        held = ledger.active + len(ledger.lru)
-        for _ in range(held + count - ledger.limit):
-            self._eviction.evict(ledger, "own_lru", ledger)
-        missing = count - len(free) - self.total + len(self._blocks)
-        if missing > 0:
-            self._eviction.make_free(ledger, missing, count - missing)
-        taken = [free.pop() for _ in range(min(count, len(free)))]
-        while len(taken) < count:
-            block = Block(len(self._blocks))
-            self._blocks.append(block)
-            taken.append(block)
-        for block in taken:
-            block.account = ledger
-            block.references = 1
-        accounts.activated(ledger, count)
-        if ledger.lru:
-            self._eviction.rose(ledger)
-        return taken
-
-    def _lose(self, block: Block) -> None:
-        """A block that nobody holds becomes free. What a tier below has stays findable."""
-        entry = block.entry
-        if entry is not None:
-            entry.block = block.entry = None
-            if not entry.stored:
-                self.index.forget(entry)
-        self._release(block)
-
-    def _release(self, block: Block) -> None:
-        ledger = block.account
-        assert ledger is not None
-        ledger.lru.pop(block.id, None)
-        ledger.unsaved.pop(block.id, None)
-        block.account = None
-        self._free.append(block)
-        if ledger is self.accounts.public:
-            self.accounts.resize_public(ledger.reservation - 1)
-        elif ledger.retired:
-            self.accounts.released(ledger)
 
     def _replace(self, table: BlockTable, index: int, block: Block) -> None:
         """Swap a table's block for an equal findable one. The own block goes first: the room for the other is there."""
