@@ -122,8 +122,11 @@ class Engine:
         return future
 
     def purge(self, message: Purge) -> Future[Purged]:
-        """Conversations were deleted: what only they used is found no more, in any tier."""
-        return self._call(lambda: self._desk.purge(message))
+        """Conversations were deleted: what only they used is found no more; done when it is gone from every tier."""
+        future: Future[Purged] = Future()
+        asked = self._call(lambda: self._desk.purge(message, future))
+        asked.add_done_callback(lambda asked: _pass_on(asked, future))
+        return future
 
     def report(self) -> Future[PoolReport]:
         """The pool between two steps."""
@@ -389,7 +392,7 @@ def _nothing() -> None:
     """A command that only wakes the loop."""
 
 
-def _pass_on(asked: Future[None], answer: Future[Published]) -> None:
+def _pass_on(asked: Future[None], answer: Future[T]) -> None:
     """What failed before it was begun fails the answer, too."""
     error = asked.exception()
     if error is not None:

@@ -80,13 +80,22 @@ class PoolDesk:
             if answer.set_running_or_notify_cancel():
                 answer.set_result(Published(message.version, applied=True, prefixes=_told(publications)))
 
-    def purge(self, message: Purge) -> Purged:
-        """Drop what only these conversations used."""
+    def purge(self, message: Purge, answer: Future[Purged]) -> None:
+        """Drop what only these conversations used. ``answer`` comes when it is gone from the tiers, too."""
         blocks = stored = 0
         for lineage in message.lineages:
             here, below = self._scheduler.purge(message.account, lineage)
             blocks, stored = blocks + here, stored + below
-        return Purged(blocks, stored)
+
+        def gone() -> None:
+            if answer.set_running_or_notify_cancel():
+                answer.set_result(Purged(blocks, stored))
+
+        transfers = self._scheduler.transfers
+        if stored and transfers is not None:
+            transfers.tiers.after(gone)
+        else:
+            gone()
 
     def report(self, instance: str, step: int, backend: Backend) -> PoolReport:
         """The pool now."""

@@ -194,8 +194,10 @@ class Transfers:
         self._tiers.store(entries, [block.id for block in blocks], ended)
 
     def save_all(self, give_up: Callable[[], bool]) -> None:
-        """At the engine's stop: copy down all that is cached, until ``give_up`` says that it takes too long."""
-        while self._tiers.enabled and not give_up():
+        """At the engine's stop: copy down all that is cached, if there is a disk tier to outlive it, until ``give_up``
+        says that it takes too long.
+        """
+        while self._tiers.capacity.disk and not give_up():
             self._tiers.poll()
             ledgers = [
                 ledger
