@@ -123,7 +123,7 @@ class PreemptionPlanner:
         return next((request for request in batch if self._allowed(request, taker, needed)), None)
 
     def _of_greatest_excess(self, taker: Request, needed: int, losers: dict[str, float]) -> Request | None:
-        oldest = self._running[0]
+        oldest = self._running[0] if self._running else None
         for account in sorted(losers, key=losers.__getitem__, reverse=True):
             for request in reversed(self._by_account.of(account)):
                 if request is taker or request is oldest or request in self._victims:
