@@ -74,6 +74,7 @@ class Arrival:
     def _take_for_others(self, request: Request) -> None:
         """Blocks for what the other sequences do not share with the first, at once: see ``settle``."""
         for other in request.sequences[1:]:
+            other.chain = self._pool.chain(request.account, request.scope)
             self._open(request, other)
             assert other.table is not None
             self._pool.append(other.table, 0, len(other.tokens) - request.fork_at)
