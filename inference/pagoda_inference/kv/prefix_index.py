@@ -69,9 +69,6 @@ class Chain:
 
     def cut(self, blocks: int) -> None:
         """Forget what follows the first ``blocks``: other tokens may come there."""
-        if blocks < self.public:
-            self.public = blocks
-            self.root = self._index.root(self.account, self.scope, self.keys[blocks - 1] if blocks else b"")
         del self.keys[blocks:], self.packed[blocks:]
         if blocks < self.public:
             self.public = blocks
