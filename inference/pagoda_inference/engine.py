@@ -37,6 +37,7 @@ from pagoda_inference.protocol import (
 from pagoda_inference.sampled_generation import SampledGeneration
 from pagoda_inference.scheduling.scheduler import Produced, RequestRefused, Scheduler
 from pagoda_inference.scheduling.sequence import Request, Sequence
+from pagoda_inference.scheduling.step import Step
 from pagoda_inference.step_runner import StepRunner
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ class EngineStopped(Exception):
 class Observer:
     """What is measured as it happens; metrics replace these with their own. Called on the engine's thread."""
 
-    step: Callable[[float, int, int], None] = lambda seconds, chunks, tokens: None
+    step: Callable[[Step, float], None] = lambda step, seconds: None
     finished: Callable[[Finished], None] = lambda event: None
 
 
@@ -86,7 +87,7 @@ class Engine:
         self.steps = 0
         self._backend = backend
         self._runner = StepRunner(backend)
-        self._pace = Pace(step_target_s)
+        self.pace = Pace(step_target_s)
         self._scheduler = scheduler
         self._deliver = deliver
         self._observer = observer or Observer()
@@ -237,7 +238,7 @@ class Engine:
 
     def _step(self) -> None:
         begin = time.monotonic()
-        step = self._scheduler.schedule(begin, self._pace.limits())
+        step = self._scheduler.schedule(begin, self.pace.limits())
         for request in step.admitted:
             generation = self._live[request.account, request.id]
             self._emit(generation, generation.started())
@@ -250,8 +251,8 @@ class Engine:
         now = time.monotonic()
         self._take(self._scheduler.complete(step, results, now))
         self.steps += 1
-        self._pace.learn(step, now - begin)
-        self._observer.step(now - begin, len(step.chunks), sum(chunk.count for chunk in step.chunks))
+        self.pace.learn(step, now - begin)
+        self._observer.step(step, now - begin)
         if self._debug:
             self.check()
 

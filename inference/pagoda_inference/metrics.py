@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,13 +11,10 @@ from pagoda_inference.address import Address
 from pagoda_inference.engine import Engine
 from pagoda_inference.generation_store import GenerationStore
 from pagoda_inference.listening import AddressTaken
-from pagoda_inference.protocol import AccountReport, Finished
+from pagoda_inference.pool_metrics import PoolCollector
+from pagoda_inference.protocol import Finished
+from pagoda_inference.scheduling.step import Step
 from pagoda_inference.server import Server
-
-MAX_ACCOUNTS = 100
-"""Accounts with a label of their own; the smaller ones share the label ``other``, so that tenants cannot flood a
-monitoring system."""
-REPORT_TIMEOUT_S = 5.0
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _STEP_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -36,6 +33,11 @@ class Metrics:
         )
         self._step_tokens = Histogram(
             "pagoda_engine_step_tokens", "Tokens computed in a step.", buckets=_TOKENS, registry=registry
+        )
+        self._paused_steps = Counter(
+            "pagoda_engine_paused_steps",
+            "Steps in which a tenant far ahead of another was kept from decoding.",
+            registry=registry,
         )
         self._queue_seconds = Histogram(
             "pagoda_request_queue_time_seconds", "From arrival to admission.", buckets=_SECONDS, registry=registry
@@ -59,10 +61,12 @@ class Metrics:
             "pagoda_request_finished", "Requests that ended.", ["finished_reason"], registry=registry
         )
 
-    def step(self, seconds: float, chunks: int, tokens: int) -> None:
+    def step(self, step: Step, seconds: float) -> None:
         """A step has run."""
         self._step_seconds.observe(seconds)
-        self._step_tokens.observe(tokens)
+        self._step_tokens.observe(sum(chunk.count for chunk in step.chunks))
+        if step.paused:
+            self._paused_steps.inc()
 
     def finished(self, event: Finished) -> None:
         """A generation has ended."""
@@ -77,7 +81,7 @@ class Metrics:
 
     def read_from(self, engine: Engine, store: GenerationStore, server: Server) -> None:
         """Add what is read at a scrape: pool, accounts, generation logs, connections."""
-        self.registry.register(_PoolCollector(engine))
+        self.registry.register(PoolCollector(engine))
         self.registry.register(_WireCollector(store, server))
 
     def listen(self, address: str) -> None:
@@ -87,38 +91,6 @@ class Metrics:
             start_http_server(parsed.port, parsed.host, self.registry)
         except OSError as error:
             raise AddressTaken(f"metrics cannot be served on {address}: {error.strerror}") from None
-
-
-class _PoolCollector:
-    """Asks the engine for a report at every scrape."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        report = self._engine.report().result(REPORT_TIMEOUT_S)
-        yield GaugeMetricFamily("pagoda_kv_blocks_free", "Free KV blocks.", value=report.free)
-        yield GaugeMetricFamily("pagoda_kv_blocks_total", "KV blocks of the pool.", value=report.total)
-        accounts = _bounded(report.accounts)
-        for name, help, value in _ACCOUNT_GAUGES:
-            gauge = GaugeMetricFamily(name, help, labels=["account"])
-            for label, members in accounts:
-                gauge.add_metric([label], sum(value(member, report) for member in members))
-            yield gauge
-        for name, help, count in _ACCOUNT_COUNTERS:
-            counter = CounterMetricFamily(name, help, labels=["account"])
-            for label, members in accounts:
-                counter.add_metric([label], sum(count(member) for member in members))
-            yield counter
-        for name, help, key, counts in _ACCOUNT_COUNTERS_BY:
-            counter = CounterMetricFamily(name, help, labels=["account", key])
-            for label, members in accounts:
-                for kind in sorted({kind for member in members for kind in counts(member)}):
-                    counter.add_metric([label, kind], sum(counts(member).get(kind, 0) for member in members))
-            yield counter
 
 
 class _WireCollector:
@@ -139,35 +111,3 @@ class _WireCollector:
         yield CounterMetricFamily("pagoda_generation_logs_dropped", dropped, value=store.dropped)
         expired = "Generations that nobody acknowledged in time."
         yield CounterMetricFamily("pagoda_generation_logs_expired", expired, value=store.expired)
-
-
-_ACCOUNT_GAUGES = (
-    ("pagoda_num_requests_running", "Requests that take part in steps.", lambda a, report: a.running),
-    ("pagoda_num_requests_waiting", "Requests that wait for admission.", lambda a, report: a.waiting),
-    ("pagoda_kv_blocks_active", "KV blocks of running requests.", lambda a, report: a.active),
-    ("pagoda_kv_blocks_cached", "KV blocks kept for whoever comes back.", lambda a, report: a.cached),
-    ("pagoda_kv_blocks_reserved", "KV blocks guaranteed.", lambda a, report: a.reservation),
-    (
-        "pagoda_kv_cache_usage_ratio",
-        "Active KV blocks by those of the pool.",
-        lambda a, report: a.active / report.total,
-    ),
-)
-_ACCOUNT_COUNTERS = (
-    ("pagoda_prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", lambda a: a.queried_tokens),
-    ("pagoda_prefix_cache_hits", "Prompt tokens found there.", lambda a: a.hit_tokens),
-    ("pagoda_prompt_tokens", "Prompt tokens computed.", lambda a: a.tokens_in),
-    ("pagoda_generation_tokens", "Tokens generated.", lambda a: a.tokens_out),
-    ("pagoda_queue_wait_seconds", "Time that requests waited for admission.", lambda a: a.queue_wait_s),
-)
-_ACCOUNT_COUNTERS_BY = (
-    ("pagoda_kv_evictions", "Cached KV blocks evicted.", "cause", lambda a: a.evictions),
-    ("pagoda_num_preemptions", "Requests preempted.", "kind", lambda a: a.preemptions),
-)
-
-
-def _bounded(accounts: Iterable[AccountReport]) -> list[tuple[str, list[AccountReport]]]:
-    """Label and members: the accounts that hold and did most one by one, all others together."""
-    ranked = sorted(accounts, key=lambda a: (a.active + a.cached, a.tokens_in + a.tokens_out), reverse=True)
-    labelled = [(account.id, [account]) for account in ranked[:MAX_ACCOUNTS]]
-    return [*labelled, ("other", ranked[MAX_ACCOUNTS:])] if len(ranked) > MAX_ACCOUNTS else labelled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -113,6 +114,8 @@ class PoolDesk:
             accounts=tuple(report.accounts),
             published_version=self._published_version,
             tier_totals=report.tier_totals,
+            tier_events=self._tier_events(),
+            scaled=accounts.scaled,
             alerts=report.alerts,
         )
 
@@ -128,6 +131,12 @@ class PoolDesk:
             if answer.set_running_or_notify_cancel():
                 answer.set_result(Published(self._published_version, applied=False, prefixes=_told(publications)))
         self._publishing.clear()
+
+    def _tier_events(self) -> dict[str, dict[str, int]]:
+        transfers = self._scheduler.transfers
+        if transfers is None or not transfers.enabled:
+            return {}
+        return {tier: dataclasses.asdict(counters) for tier, counters in transfers.tiers.counters.items()}
 
     def _prefixes(self) -> tuple[PublishedPrefix, ...]:
         return _told(list(self._scheduler.publications))

@@ -155,5 +155,9 @@ class PoolReport(Message, frozen=True):
     published_version: int = 0
     tier_totals: dict[str, int] = {}
     """Size of each tier in bytes."""
+    tier_events: dict[str, dict[str, int]] = {}
+    """Blocks since the engine started, by tier: stored and loaded; dropped to make room, kept nowhere else; failed."""
+    scaled: float = 1.0
+    """What reservations are multiplied with because the pool is smaller than the one they were made for."""
     alerts: tuple[str, ...] = ()
     """What an operator should look at, one sentence each."""
