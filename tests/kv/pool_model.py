@@ -18,7 +18,7 @@ from pagoda_inference.kv.entry import Entry
 from pagoda_inference.kv.invariants import check
 from pagoda_inference.kv.pool import Pool, PoolExhausted
 from pagoda_inference.kv.prefix_index import PUBLIC, Digest, chain_digest
-from tests.kv.pool_expectations import check_victims, orphans, snapshot
+from tests.kv.pool_expectations import check_victims, orphans, reachable, snapshot
 
 Content = tuple[str, str, int, tuple[int, ...]]
 """Account, scope, published blocks before it, and all tokens up to the block's end."""
@@ -35,7 +35,7 @@ class Held:
 
 
 class PoolModel:
-    """A pool, its memory, and the tables that tests hold (``held``, and ``published`` ones). ``fired`` counts what happened."""
+    """A pool, its memory and the tables that tests hold. ``fired`` counts what happened."""
 
     def __init__(
         self, blocks: int, size: int, digest: Digest = chain_digest, fired: Counter[str] | None = None
