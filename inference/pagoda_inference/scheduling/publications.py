@@ -56,14 +56,17 @@ class Publications:
         """
         size = self._pool.block_size
         wanted = [Publication(id, tokens[: len(tokens) // size * size]) for id, tokens in prefixes]
-        kept = {tuple(publication.tokens): publication for publication in self._published if not publication.error}
+        kept: dict[tuple[int, ...], list[Publication]] = {}  # some may be equal, cut to whole blocks
+        for publication in self._published:
+            if not publication.error:
+                kept.setdefault(tuple(publication.tokens), []).append(publication)
         after: list[Publication] = []
         for publication in wanted:
-            known = kept.pop(tuple(publication.tokens), None)
-            if known is not None:
-                known.id = publication.id
-            after.append(known or publication)
-        for publication in kept.values():
+            equal = kept.get(tuple(publication.tokens))
+            known = equal.pop(0) if equal else publication
+            known.id = publication.id
+            after.append(known)
+        for publication in [publication for equal in kept.values() for publication in equal]:
             self._withdraw(publication)
         self._published = after
         for publication in after:
