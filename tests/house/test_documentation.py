@@ -48,6 +48,21 @@ def test_architecture_names_every_folder_of_the_front_end() -> None:
     assert not missing
 
 
+def test_the_rules_of_the_pool_name_modules_and_tests_that_exist() -> None:
+    """docs/kv-pool.md: each rule with the module that carries it out and the test that shows it."""
+    text = (ROOT / "docs/kv-pool.md").read_text()
+    engine = ROOT / "inference/pagoda_inference"
+    named = re.findall(r"`((?:kv|scheduling|model)/\w+\.py)`", text)
+    assert named
+    missing = [name for name in named if not (engine / name).exists()]
+    for path, test in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text):
+        if not (ROOT / path).exists() or (test and f"def {test}(" not in (ROOT / path).read_text()):
+            missing.append(f"{path} {test}")
+    rules = re.findall(r"^\| (?!rule \||---)(.+) \|$", text, re.M)
+    missing += [rule for rule in rules if "tests/" not in rule]
+    assert not missing
+
+
 def test_every_make_verb_is_explained() -> None:
     text = README + (ROOT / "CONTRIBUTING.md").read_text()
     assert {"up", "test", "test-quick", "lint", "format", "bench", "model", "frontend", "soak", "clean"} <= MAKE_VERBS
