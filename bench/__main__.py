@@ -15,6 +15,7 @@ BENCHMARKS = {
     "prefix": "time to first token of a conversation's next turn, warm over cold",
     "prefix-index": "token hit ratio of the prefix index on a Mooncake trace, by capacity",
     "pool": "the scheduler and the KV pool alone: time per step, time and memory per block",
+    "tiers": "a returning conversation from the tiers below a small pool, over computed again; what copies cost others",
     "fairness": "a tenant's time to first token beside one that floods, and what the flood loses",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import sys
 import tempfile
 import time
@@ -28,13 +29,20 @@ class Answer:
     output_tokens: int
     cached_tokens: int
     token_ids: tuple[int, ...]
+    token_times: tuple[float, ...]
 
 
 class Daemon:
-    """``pagoda-inference serve`` on a socket in a temporary folder. Use as an async context manager."""
+    """``pagoda-inference serve`` on a socket in a temporary folder. Use as an async context manager; entered again, it
+    is started again.
 
-    def __init__(self, *flags: str) -> None:
+    tier_folder: where its disk tier lies, if ``flags`` give it one; by default in the temporary folder, never where
+    another engine of this machine keeps its own.
+    """
+
+    def __init__(self, *flags: str, tier_folder: Path | None = None) -> None:
         self._flags = flags
+        self._tier_folder = tier_folder
         self._ids = itertools.count()
 
     async def __aenter__(self) -> Daemon:
@@ -42,7 +50,8 @@ class Daemon:
         address = f"unix:{self._folder.name}/engine.sock"
         command = [str(Path(sys.executable).with_name("pagoda-inference")), "serve", "--address", address, *self._flags]
         quiet = asyncio.subprocess.DEVNULL
-        self._process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
+        environment = os.environ | {"PAGODA_ENGINE_TIER_FOLDER": str(self._tier_folder or f"{self._folder.name}/kv")}
+        self._process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet, env=environment)
         self.client = EngineClient(address)
         connected = asyncio.ensure_future(self.client.connect(timeout=READY_TIMEOUT_S))
         ended = asyncio.ensure_future(self._process.wait())
@@ -78,20 +87,21 @@ class Daemon:
             request_class="api",
             on_disconnect="cancel",
         )
-        first: float | None = None
         tokens: list[int] = []
+        times: list[float] = []
         with self.client.generate(command) as events:
             async for event in events:
                 if isinstance(event, Delta):
-                    first = first or time.perf_counter()
                     tokens.extend(event.token_ids)
+                    times.extend([time.perf_counter() - begin] * len(event.token_ids))
                 elif isinstance(event, Finished):
                     if event.error is not None:
                         raise RuntimeError(event.error.message)
                     await self.client.acknowledge(command.id, command.account, event.seq)
                     usage = event.usage
-        end = time.perf_counter()
-        return Answer((first or end) - begin, end - begin, usage.output_tokens, usage.cached_tokens, tuple(tokens))
+        end = time.perf_counter() - begin
+        first = times[0] if times else end
+        return Answer(first, end, usage.output_tokens, usage.cached_tokens, tuple(tokens), tuple(times))
 
     async def report(self) -> PoolReport:
         """The pool between two steps, now."""
