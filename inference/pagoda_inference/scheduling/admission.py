@@ -32,6 +32,7 @@ class Admission:
         else:
             tokens = request.prompt_length
             needed = self._pool.blocks_for(tokens) + request.width
+        needed -= self._published(request)
         limit = self._pool.accounts.effective_limit(ledger)
         if needed > limit:
             what = "tokens of prompt and answer" if request.begun else "prompt tokens"
@@ -46,6 +47,11 @@ class Admission:
                     {"needed_blocks": needed, "limit_blocks": limit, "block_size": self._pool.block_size},
                 )
             )
+
+    def _published(self, request: Request) -> int:
+        """Blocks of a published prefix that the request begins with: they are not charged to its account."""
+        tokens, size = request.sequences[0].tokens, self._pool.block_size
+        return len(self._pool.index.published_run(tokens, (len(tokens) - 1) // size, size))
 
     def end_what_never_fits(self) -> list[tuple[Request, Error]]:
         """Take out the waiting requests that can never run under the quotas as they are now, and say why."""
