@@ -25,6 +25,8 @@ SHORT = 8
 """The pool is short of blocks when less than one in so many is free, an account when it is that near to its limit."""
 BATCH = 4
 """Blocks of one demotion: few, so that what is held meanwhile is little."""
+MOST_JOBS = 4
+"""Demotion waits while more are under way: a full host makes room for it, and drops what the disk is behind with."""
 
 
 class Transfers:
@@ -164,7 +166,7 @@ class Transfers:
         """Copy down what will be evicted next, if blocks are short."""
         pool = self._pool
         pool_short = pool.free_blocks * SHORT < pool.total
-        while self._tiers.room() >= BATCH:
+        while self._tiers.room() >= BATCH and self._tiers.in_flight <= MOST_JOBS:
             ledgers = [
                 ledger
                 for ledger in pool.accounts
