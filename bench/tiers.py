@@ -1,9 +1,9 @@
 """Conversations that come back to a pool which holds only two of them: from the tiers below it, or computed again.
 
-The real daemon in each mode, all at once, the same turns in each, one after the other: ``host`` has a host tier for all
-conversations; ``disk`` a host tier for one and a disk tier for all; ``recompute`` neither. ``tiers.MODE.ratio``: time to first token of a returning conversation
-over the same turn in ``recompute``. ``tiers.restart``: the ``disk`` daemon stopped and started again on its folder,
-then the next turn of every conversation. ``tiers.stall``: see ``bench.stalls``.
+The real daemon in each mode, all at once, the same turns in each, one after the other. ``host`` has a host tier for all
+conversations, ``disk`` a host tier for one and a disk tier for all, ``recompute`` neither. ``tiers.MODE.ratio``: time
+to first token of a returning conversation over the same turn in ``recompute``. ``tiers.restart``: the ``disk`` daemon
+stopped and started again on its folder, then the next turn of every conversation. ``tiers.stall``: see bench/stalls.py.
 """
 
 from __future__ import annotations
