@@ -60,8 +60,8 @@ format: development ## let the formatters rewrite the sources
 bench: environment model ## a benchmark: make bench BENCHMARK=serving OPTIONS=--quick
 	$(BIN)/python -m bench $(BENCHMARK) $(OPTIONS) --json -
 
-soak: development frontend model ## conversations, stops and engine kills for PAGODA_SOAK_MINUTES (default 5)
-	$(PYTEST) tests/e2e -m soak --timeout=0
+soak: development frontend model ## property tests, conversations, engine kills, without end or PAGODA_SOAK_MINUTES
+	@setup/soak.sh
 
 clean: ## remove caches and the built front end; data (var/) and the environment (.venv/) stay
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist test-results frontend/dist

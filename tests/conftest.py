@@ -1,1 +1,8 @@
-"""Fixtures for every part."""
+"""For every part: a property test that fails says how to repeat it, and draws new examples each time, in CI too."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("pagoda", settings.get_profile("default"), deadline=None, print_blob=True)
+settings.load_profile("pagoda")
