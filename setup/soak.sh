@@ -12,7 +12,7 @@ test=(.venv/bin/python -m pytest --timeout=0)
 
 # Conversations of a round: 5 minutes, or what is left.
 conversation_minutes() {
-    awk -v all="$minutes" -v gone="$SECONDS" 'BEGIN { left = all > 0 ? all - gone / 60 : 5; print left > 5 ? 5 : left < 1 ? 1 : left }'
+    awk -v all="$minutes" -v gone="$SECONDS" 'BEGIN { left = all > 0 ? all - gone / 60 : 5; print (left > 5 ? 5 : left < 1 ? 1 : left) }'
 }
 over() { awk -v all="$minutes" -v gone="$SECONDS" 'BEGIN { exit !(all > 0 && gone / 60 >= all) }'; }
 
