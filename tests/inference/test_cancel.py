@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from pagoda_inference.service import INLINE_CHARACTERS
 from tests.inference.running_engine import RunningEngine, Tenant, read
 
 
@@ -54,10 +55,15 @@ async def test_a_waiting_generation_is_cancelled_before_it_starts(start_engine):
     await idle_report(engine)
 
 
-async def test_a_generation_is_cancelled_while_its_prompt_is_tokenised(acme):
-    subscription = acme.start("long " * 500)
+async def test_a_generation_is_cancelled_while_its_prompt_is_tokenised(start_engine):
+    engine = await start_engine(pool_tokens=16384, context_length=8192, step_ms=2)
+    acme, rival = Tenant("acme", await engine.client()), Tenant("rival", await engine.client())
+    other = rival.start(max_tokens=5, ignore_eos=True)
+    subscription = acme.start("x" * (INLINE_CHARACTERS + 1), max_tokens=1000, ignore_eos=True)
     await acme.client.cancel(subscription.id, "acme")
     assert (await read(subscription)).finished.reason == "cancelled"
+    assert (await read(other)).finished.reason == "length"
+    await idle_report(engine)
 
 
 async def test_200_random_cancels_leak_nothing(start_engine):

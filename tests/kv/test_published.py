@@ -62,12 +62,12 @@ def test_a_prefix_taken_back_while_it_is_read_leaves_its_readers_alone() -> None
     world = World(20, 4, accounts=RIVALS, token_budget=64)
     world.publish(PREFIX)
     world.run()
-    reader, rival = world.submit("acme", PREFIX + [3], 12), world.submit("globex", PREFIX + [2], 12)
+    reader, rival = world.submit("acme", [*PREFIX, 3], 12), world.submit("globex", [*PREFIX, 2], 12)
     steps(world, 3)
     world.publish()
     world.check()
     assert ledger(world, PUBLIC).held == 4, "until its readers end"
-    newcomer = world.submit("acme", PREFIX + [3], 2)
+    newcomer = world.submit("acme", [*PREFIX, 3], 2)
     world.run()
     assert newcomer.cached_tokens == 0
     assert {world.finished[request.id][1] for request in (reader, rival, newcomer)} == {"stop"}
@@ -92,7 +92,7 @@ def test_publishing_makes_room_even_where_readers_of_an_old_prefix_give_way() ->
     world = World(8, 4, accounts=RIVALS, token_budget=64)
     world.publish(PREFIX)
     world.run()
-    readers = [world.submit(account, PREFIX + [seed], 6) for seed, account in enumerate(("acme", "globex"))]
+    readers = [world.submit(account, [*PREFIX, seed], 6) for seed, account in enumerate(("acme", "globex"))]
     steps(world, 2)
     assert world.publish([3] * 16) == [None]
     world.check()

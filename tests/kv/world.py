@@ -93,7 +93,7 @@ class World(Simulation):
         """Input tokens computed and counted as an account's service."""
         self.trace: dict[str, list[tuple[object, ...]]] = {}
 
-    def submit(  # type: ignore[override]
+    def submit(
         self,
         account: str,
         prompt: list[int],
@@ -193,7 +193,7 @@ class World(Simulation):
             if (source, offset) in self.memory:
                 self.memory[destination, offset] = self.memory[source, offset]
 
-    def _compute(self, chunk: ScheduledChunk) -> Result:
+    def _compute(self, chunk: ScheduledChunk) -> Result:  # type: ignore[override]
         size, sequence = self.pool.block_size, chunk.sequence
         assert sequence.table is not None
         table = sequence.table.blocks
