@@ -44,6 +44,7 @@ class Transfers:
         pool.on_drop = tiers.forget  # type: ignore[method-assign]
         pool.on_lineages = tiers.lineages_changed  # type: ignore[method-assign]
         tiers.on_gone = pool.gone
+        tiers.on_demoted = self._demoted_to_disk
         if tiers.enabled:
             self._recover()
 
@@ -194,6 +195,11 @@ class Transfers:
             self._release(number, first=True)
 
         self._tiers.store(entries, [block.id for block in blocks], ended)
+
+    def _demoted_to_disk(self, entry: Entry) -> None:
+        ledger = self._pool.accounts.find(entry.root.account)
+        if ledger is not None:
+            ledger.demoted["disk"] = ledger.demoted.get("disk", 0) + 1
 
     def save_all(self, give_up: Callable[[], bool]) -> None:
         """At the engine's stop: copy down all that is cached, if there is a disk tier to outlive it, until ``give_up``

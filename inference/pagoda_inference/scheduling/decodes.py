@@ -24,33 +24,39 @@ class Decodes:
 
         ``most``: sequences that there is time for. Where there are more they take turns.
         """
-        stalled = []
-        add = step.chunks.append
         paused = self._paused(step)
-        for request in self._turn(most):
-            if not request.decoding or (paused and request.ledger in paused):
-                continue
+        turn = self._turn(most)
+        if paused:
+            turn = [request for request in turn if request.ledger not in paused]
+        # Nearly all have room in their last block: nothing is to be looked at but that.
+        steady = [chunk for request in turn if (chunk := request.steady) is not None and chunk.start < chunk.capacity]
+        step.chunks = steady
+        if len(steady) == len(turn):
+            return
+        stalled = []
+        for request in turn:
             chunk = request.steady
-            if chunk is not None and (computed := chunk.sequence.computed) < chunk.capacity:
-                chunk.start = computed
-                add(chunk)
+            if not request.decoding or (chunk is not None and chunk.start < chunk.capacity):
                 continue
             if not self._decode(step, request):
                 stalled.append(request)
-            add = step.chunks.append
         if stalled:
             self._unblock(step, {request.account for request in stalled if request.decoding})
 
     def _turn(self, most: int | None) -> list[Request]:
-        """Whose turn it is, in order."""
-        running = self._workload.running
-        if most is None or len(running) <= most:
-            return running[:]
-        decoding = [request for request in running if request.decoding]
-        if len(decoding) <= most:
+        """Whose turn it is, in order: all, or those who have waited longest, as many as make ``most`` sequences."""
+        decoding = [request for request in self._workload.running if request.decoding]
+        if most is None:
             return decoding
         turns = self._turns
-        chosen = sorted(decoding, key=lambda request: turns.get(request, 0))[:most]
+        chosen: list[Request] = []
+        for request in sorted(decoding, key=lambda request: turns.get(request, 0)):
+            most -= len(request.sequences)
+            if most < 0 and chosen:
+                break
+            chosen.append(request)
+        if len(chosen) == len(decoding):
+            return decoding
         self._number += 1
         self._turns = {request: turns.get(request, 0) for request in decoding}
         self._turns.update((request, self._number) for request in chosen)

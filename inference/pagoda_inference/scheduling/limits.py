@@ -24,6 +24,10 @@ class StepLimits:
     row_s: float = 0.0
     token_s: float = 0.0
 
+    @property
+    def limited(self) -> bool:
+        return self.target_s != inf
+
     def decodes(self, *, prompts: bool) -> int | None:
         """Most sequences that may decode, at least one; None: all. ``prompts``: there are prompts to compute beside
         them.
@@ -37,13 +41,13 @@ class StepLimits:
 
     def tokens(self, rows: int, most: int) -> int:
         """Prompt tokens that a step with so many decoding sequences has time for, at most ``most``."""
-        if self.target_s == inf or self.token_s <= 0:
+        if not self.limited or self.token_s <= 0:
             return most
         left = (self.target_s - self.base_s - self.row_s * rows) / self.token_s
         return min(most, max(LEAST_TOKENS, int(left)))
 
     def _rows(self, seconds: float) -> int | None:
-        if self.target_s == inf or self.row_s <= 0:
+        if not self.limited or self.row_s <= 0:
             return None
         return max(0, int((seconds - self.base_s) / self.row_s))
 

@@ -139,10 +139,22 @@ class PreemptionPlanner:
         ledger = victim.ledger
         if ledger is taker.ledger:
             return True
-        left = self._active_of(ledger) - self._exclusive(victim) - ledger.reservation
-        return left >= 0 and left / ledger.weight >= self._taken(taker, needed)
+        above = self._active_of(ledger) - ledger.reservation
+        most_given = min(above, above - self._taken(taker, needed) * ledger.weight)
+        least, most = _exclusive_bounds(victim)
+        if most <= most_given:
+            return True
+        return least <= most_given and self._exclusive(victim) <= most_given
 
     def _taken(self, taker: Request, needed: int) -> float:
         """The excess that the taker's account will have."""
         ledger = taker.ledger
         return max(0, self._active_of(ledger) + needed - ledger.reservation) / ledger.weight
+
+
+def _exclusive_bounds(request: Request) -> tuple[int, int]:
+    """Between what numbers ``_exclusive`` lies: only findable blocks can have other holders, but for forks'."""
+    tables = [sequence.table for sequence in request.sequences if sequence.table is not None]
+    if len(tables) != 1 or tables[0].forked:
+        return 0, sum(len(table.blocks) for table in tables)
+    return len(tables[0].blocks) - tables[0].findable, len(tables[0].blocks)

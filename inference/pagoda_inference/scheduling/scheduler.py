@@ -141,12 +141,7 @@ class Scheduler:
         if self.transfers is not None:
             self.transfers.poll()
             self._admission.arrival.take_ready(step, now)
-        first = self._prefills.first_to_serve()
-        if first is None:
-            most = limits.decodes(prompts=self._prefills.any_prompts)
-        else:
-            most = limits.decodes_beside_first(first)
-        self._decodes.schedule(step, most)
+        self._decodes.schedule(step, self._most_decodes(limits))
         rows = len(step.chunks)
         self._prefills.schedule(step, limits.tokens(rows, self.token_budget - rows), now)
         return step
@@ -166,7 +161,7 @@ class Scheduler:
                 self._complete(chunk, result, produced, now)
                 continue
             table = sequence.table
-            computed = sequence.computed = chunk.start + 1
+            computed = sequence.computed = chunk.start = chunk.start + 1
             if computed >= table.commit_at:  # type: ignore[union-attr]
                 commit(table, sequence.tokens, computed)  # type: ignore[arg-type]
             sequence.tokens.append(result)
@@ -179,6 +174,15 @@ class Scheduler:
                 ledger.service += OUTPUT_PRICE * ledger.produced / ledger.weight
                 ledger.produced = 0
         return produced
+
+    def _most_decodes(self, limits: StepLimits) -> int | None:
+        """Sequences that there is time for, beside the prompts."""
+        if not limits.limited:
+            return None
+        first = self._prefills.first_to_serve()
+        if first is not None:
+            return limits.decodes_beside_first(first)
+        return limits.decodes(prompts=self._prefills.any_prompts)
 
     def _complete(self, chunk: ScheduledChunk, result: Result, produced: Produced, now: float) -> None:
         """A chunk that is not the next token of somebody who is decoding."""

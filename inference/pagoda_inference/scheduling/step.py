@@ -12,8 +12,8 @@ class ScheduledChunk:
     """Tokens ``start .. start + count - 1`` of a sequence; ``sampled`` if a next token is wanted after them.
 
     ``charged``: how many of them were counted as input, and ``priced`` as service. ``copies``: (source, destination)
-    blocks to copy before this chunk writes. The chunk of a decoding sequence is used again in every step, until
-    ``capacity``, the tokens that its blocks hold.
+    blocks to copy before this chunk writes. The chunk of a sequence that decodes alone is used again in every
+    step, moved on by a token when one is complete, until ``capacity``: the tokens that its blocks hold.
     """
 
     __slots__ = ("capacity", "charged", "copies", "count", "priced", "sampled", "sequence", "start")

@@ -60,7 +60,7 @@ class Workload:
     def ledger(self, account: str) -> Ledger:
         """The account's ledger; raises RequestRefused for an unknown account."""
         ledger = self.pool.accounts.find(account)
-        if ledger is None:
+        if ledger is None or ledger is self.pool.accounts.public:
             raise RequestRefused(
                 Error("unknown_account", "The engine does not know this tenant (yet). Try again in a few seconds.")
             )

@@ -59,6 +59,8 @@ class Tiers:
         self.enabled = host_bytes > 0
         self.on_gone: Callable[[Entry], None] = lambda entry: None
         """An entry lost its last copy here and has no block either."""
+        self.on_demoted: Callable[[Entry], None] = lambda entry: None
+        """An entry left the host for the disk."""
         self._backend = backend
         self._copier = copier or Copier()
         self._copier.notify = notify
@@ -257,6 +259,8 @@ class Tiers:
         kept = self._is_on_disk(entry)
         if not kept and not failed and copy.payload is not None and self._disk is not None:
             kept = self._disk.demote(entry, copy.payload)
+            if kept:
+                self.on_demoted(entry)
         if not kept and not failed:
             self._host.counters.dropped += 1
         self._gone_if_nowhere(entry)
