@@ -46,7 +46,7 @@ async def measure_stalls(
     prompt = random_tokens(PROMPT, rng)
     stalls = {kind: Stalls() for kind in daemons}
     for daemon in daemons.values():
-        for conversation in conversations:
+        for conversation in 2 * conversations:  # the second time each is where it will come from
             await daemon.answer(conversation, 1, account)
     kinds = list(daemons)
     for number in progress(range(windows), "stalls"):
