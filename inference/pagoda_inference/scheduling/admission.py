@@ -68,6 +68,11 @@ class Admission:
     def arrival(self) -> Arrival:
         return self._arrival
 
+    @property
+    def slots_taken(self) -> bool:
+        """As many requests run as may: only who has none can get a slot."""
+        return len(self._workload.running) >= self._max_running
+
     def admit_from(self, step: Step, ledger: Ledger, now: float) -> Request | None:
         """Admit the first request of an account's queue that can have its blocks and a slot."""
         workload = self._workload

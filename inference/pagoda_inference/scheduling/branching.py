@@ -77,7 +77,6 @@ class Branching:
 
     def _append(self, sequence: Sequence, token: int) -> None:
         sequence.tokens.append(token)
-        sequence.request.since_admission += 1
         sequence.request.ledger.produced += 1
 
 

@@ -74,8 +74,7 @@ class Decodes:
 
     def _decode(self, step: Step, request: Request) -> bool:
         """Schedule one more token for each sequence, making room by preemption if the rules allow it."""
-        growth = self._growth(request)
-        if growth and not self._workload.make_room(step, request, growth):
+        if not self._has_room(step, request):
             return False
         for sequence in request.sequences:
             table = sequence.table
@@ -89,6 +88,13 @@ class Decodes:
                 chunk.capacity = table.capacity
                 request.steady = chunk
         return True
+
+    def _has_room(self, step: Step, request: Request) -> bool:
+        """Whether the request's next tokens have their blocks, if need be by preemption."""
+        if len(request.sequences) == 1 and self._pool.accounts.room(request.ledger) > 0:
+            return True  # one block at most: for most requests that is all there is to know
+        growth = self._growth(request)
+        return not growth or self._workload.make_room(step, request, growth)
 
     def _growth(self, request: Request) -> int:
         """Blocks that the request's next tokens take.

@@ -66,8 +66,7 @@ class Prefills:
             if budget > 0:
                 budget -= self._chunk(step, publishing, budget)
         unfinished = self._unfinished()
-        ledgers = {ledger.id: ledger for ledger in self._workload.waiting.ledgers()}
-        ledgers.update((requests[0].account, requests[0].ledger) for requests in unfinished.values())
+        ledgers = self._who_asks(unfinished)
         counters, by_account = self._workload.counters, self._workload.running_by_account
         counters.keep(ledgers)
         for id in unfinished:
@@ -87,6 +86,16 @@ class Prefills:
                 continue
             budget -= self._chunk(step, request, budget)
             heappush(heap, (ledger.service, len(by_account.of(id)), id))
+
+    def _who_asks(self, unfinished: dict[str, list[Request]]) -> dict[str, Ledger]:
+        """The accounts that may get something: with an unfinished prompt, or waiting while there are slots for it."""
+        ledgers = self._workload.waiting.ledgers()
+        if self._admission.slots_taken:
+            by_account = self._workload.running_by_account
+            ledgers = [ledger for ledger in ledgers if not by_account.of(ledger.id)]
+        asking = {ledger.id: ledger for ledger in ledgers}
+        asking.update((requests[0].account, requests[0].ledger) for requests in unfinished.values())
+        return asking
 
     def _unfinished(self) -> dict[str, list[Request]]:
         """Running requests whose prompts are not computed yet, by account, the youngest first."""

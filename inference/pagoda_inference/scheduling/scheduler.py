@@ -165,7 +165,6 @@ class Scheduler:
             if computed >= table.commit_at:  # type: ignore[union-attr]
                 commit(table, sequence.tokens, computed)  # type: ignore[arg-type]
             sequence.tokens.append(result)
-            request.since_admission += 1
             request.ledger.produced += 1
             give((sequence, result))
         for ledger in self.pool.accounts:

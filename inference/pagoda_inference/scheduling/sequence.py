@@ -88,6 +88,7 @@ class Request:
     __slots__ = (
         "account",
         "admitted_at",
+        "admitted_with",
         "arrival",
         "beam_width",
         "cached_tokens",
@@ -113,7 +114,6 @@ class Request:
         "samplers",
         "scope",
         "sequences",
-        "since_admission",
         "state",
         "steady",
         "swap",
@@ -165,8 +165,8 @@ class Request:
         self.preemptions = 0
         self.admitted_at: float | None = None
         self.first_token_at: float | None = None
-        self.since_admission = 0
-        """Tokens produced since it was (re)admitted: the quantum that protects it from ping-pong."""
+        self.admitted_with = 0
+        """Tokens that its longest answer had when it was (re)admitted."""
         self.tried = False
         """Admission looked at it once at least."""
         self.passed = 0
@@ -201,6 +201,16 @@ class Request:
     def begun(self) -> bool:
         """It has produced tokens."""
         return self.first_token_at is not None
+
+    @property
+    def longest(self) -> int:
+        """Tokens of its longest answer."""
+        return max(sequence.output_length for sequence in self.sequences)
+
+    @property
+    def since_admission(self) -> int:
+        """Tokens produced since it was (re)admitted: the quantum that protects it from ping-pong."""
+        return self.longest - self.admitted_with
 
     @property
     def width(self) -> int:

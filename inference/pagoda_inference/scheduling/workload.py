@@ -86,7 +86,7 @@ class Workload:
         """From waiting to running; the caller gives it its tables."""
         self.waiting.remove(request)
         request.state = RequestState.RUNNING
-        request.since_admission = 0
+        request.admitted_with = request.longest
         request.passed = 0
         request.match = None
         insort(self.running, request, key=BY_ORDER)
