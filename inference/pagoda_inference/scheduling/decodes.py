@@ -127,6 +127,9 @@ class Decodes:
             oldest, *others = self._workload.running
             if any(not request.decoding for request in (oldest, *others)) or step.paused or self._decode(step, oldest):
                 return
+            others = self._workload.running[1:]  # making room may have taken some
+            if self._copying:
+                return
             if others:
                 self._workload.preempt(others[-1], step, oldest.ledger)
             elif self._at_limit(oldest.ledger, self._growth(oldest)):
