@@ -15,6 +15,8 @@ from pagoda_inference.scheduling.sequence import Request
 
 QUANTUM = 16
 """Tokens a request may produce after each (re)admission before it can be preempted again: no ping-pong."""
+PLAN_AGAIN = 8
+"""Most steps until preemption is planned again for a request that found no victims."""
 
 
 class PreemptionPlanner:
@@ -29,6 +31,10 @@ class PreemptionPlanner:
         self._running = running
         self._batch_running = batch
         self._victims: list[Request] = []
+        self.again_in = PLAN_AGAIN
+        """Steps after which it is worth to plan again, when no plan was found: when the first of those that are
+        protected has its quantum.
+        """
         self._active: dict[str, int] = {}
         self._committed = pool.accounts.committed
         for ledger in pool.accounts:
@@ -97,12 +103,12 @@ class PreemptionPlanner:
         return None
 
     def _may_go(self, request: Request, taker: Request) -> bool:
-        return (
-            request is not taker
-            and request.since_admission >= QUANTUM
-            and not request.loading
-            and request not in self._victims
-        )
+        if request is taker or request.loading or request in self._victims:
+            return False
+        missing = QUANTUM - request.since_admission
+        if missing > 0:
+            self.again_in = min(self.again_in, missing)
+        return missing <= 0
 
     def _losers(self, taker: Request, needed: int) -> dict[str, float]:
         """The excess of the accounts that could lose a request of a single block: what is quick to see of

@@ -19,9 +19,6 @@ from pagoda_inference.scheduling.swapping import PreemptionCost
 if TYPE_CHECKING:
     from pagoda_inference.kv.tiers.tiers import Stowed
 
-PLAN_AGAIN = 4
-"""Steps after which preemption is planned again for a request that found no victim."""
-
 
 class RequestRefused(Exception):
     """The request can never run as things are, or the queue is full. ``error`` has the numbers and what to do."""
@@ -143,7 +140,7 @@ class Workload:
         planner = PreemptionPlanner(self.pool, self.running, self.running_by_account, self.batch_running)
         victims = planner.plan(taker, needed)
         if victims is None:
-            taker.plan_after = step.number + PLAN_AGAIN
+            taker.plan_after = step.number + planner.again_in
             self._no_plan[ledger.id] = (needed, taker.order)
             return False
         for victim in victims:
