@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib.metadata
 import logging
 import signal
@@ -73,6 +74,8 @@ class EngineThread(threading.Thread):
             except BaseException as error:
                 self.loaded.set_exception(error)
                 return
+            gc.collect()
+            gc.freeze()  # what was loaded stays: it need not be looked through again while steps run
             self.loaded.set_result(loaded)
             try:
                 loaded.engine.run()
