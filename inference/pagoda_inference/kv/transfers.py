@@ -242,10 +242,13 @@ class Transfers:
         for record in self._tiers.recovered():
             root = index.root(record.account, record.scope, record.after)
             parent = root if record.parent_key is None else known.get(record.parent_key)
-            if parent is None or (isinstance(parent, Entry) and parent.root is not root):
-                continue
-            entry = index.insert(parent, record.key, record.packed, root)
-            if entry is None:
+            entry = None
+            if parent is root or (isinstance(parent, Entry) and parent.root is root):
+                entry = index.insert(parent, record.key, record.packed, root)
+            if entry is None:  # nobody could find it, or purge it
+                lost = Entry(record.key, record.packed, root, root)
+                lost.disk = record.disk
+                self._tiers.forget(lost)
                 continue
             known[record.key] = entry
             entry.disk = record.disk
