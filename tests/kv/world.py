@@ -70,6 +70,7 @@ class World(Simulation):
         host_blocks: int = 0,
     ) -> None:
         super().__init__(blocks, block_size, token_budget=token_budget, max_running=max_running, digest=digest)
+        self.max_running = max_running
         self.copier = ManualCopier()
         transfers = None
         if host_blocks:
@@ -207,13 +208,19 @@ class World(Simulation):
         assert read == known, f"{sequence.request}: a wrong block was read"
         if not chunk.sampled:
             return None
-        token, request = next_token(known), sequence.request
+        token, request = self._answer(sequence.request, known), sequence.request
         if request.candidates:
             tokens = tuple((token + index) % VOCABULARY for index in range(request.candidates))
             return Candidates(tokens, tuple(-0.5 * index for index in range(len(tokens))))
         if len(request.samplers) > 1 and not request.begun:
-            return tuple((token + index) % VOCABULARY for index in range(len(request.samplers)))
+            return self._several(request, token)
         return token
+
+    def _answer(self, request: Request, known: list[tuple[int, int]]) -> int:
+        return next_token(known)
+
+    def _several(self, request: Request, token: int) -> tuple[int, ...]:
+        return tuple((token + index) % VOCABULARY for index in range(len(request.samplers)))
 
     def _branch(self, request: Request, candidates: list[Candidates]) -> None:
         """Beams that fork and end in turns: the last ones end, the first ones fork."""
