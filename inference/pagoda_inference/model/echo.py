@@ -16,6 +16,7 @@ import math
 import struct
 import time
 from collections.abc import Sequence
+from functools import cache
 from hashlib import blake2b
 
 from pagoda_inference.decoding.detokenizer import ByteDetokenizer, Detokenizer
@@ -195,9 +196,10 @@ class EchoTokenizer:
         return ByteDetokenizer(_token_bytes)
 
 
-def _continuations(begun: bytes) -> list[int]:
+@cache
+def _continuations(begun: bytes) -> tuple[int, ...]:
     """The next byte of each character of the alphabet that begins with ``begun``, as often as there are such."""
-    return [character[len(begun)] for character in _ALPHABET if character.startswith(begun) and character != begun]
+    return tuple(character[len(begun)] for character in _ALPHABET if character.startswith(begun) and character != begun)
 
 
 def _token_bytes(token_id: int) -> bytes:
