@@ -28,8 +28,8 @@ from pagoda_inference.protocol import Account, PoolReport
 FLOODING, ASKING, RETURNING = "flooding", "asking", "returning"
 ACCOUNTS = [Account(FLOODING), Account(ASKING), Account(RETURNING, reservation=64)]
 CONVERSATION, NEXT_TURN = 400, 20
-SMALL_POOL_TOKENS = 8192
-EVICTED_BLOCKS = 128
+SMALL_POOL_TOKENS = 4096
+EVICTED_BLOCKS = 64
 """So many evictions say that the pool was full."""
 ORDERS = (("without", "with", "with", "without"), ("with", "without", "without", "with"))
 """Windows of a flood: a drift of its rate hits both kinds alike."""
@@ -56,8 +56,8 @@ class Measured:
 
 
 def run(results: Results, options: argparse.Namespace) -> None:
-    rounds = options.repeats or (1 if options.quick else 3)
-    plan = Plan(12.0, 10.0, QUICK_ORDERS) if options.quick else Plan(40.0, 25.0, ORDERS)
+    rounds = options.repeats or (1 if options.quick else 2)
+    plan = Plan(16.0, 8.0, QUICK_ORDERS) if options.quick else Plan(32.0, 20.0, ORDERS)
     with tempfile.TemporaryDirectory(prefix="pagoda-bench-") as folder:
         accounts = Path(folder) / "accounts.json"
         accounts.write_bytes(msgspec.json.encode(ACCOUNTS))

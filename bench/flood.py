@@ -14,6 +14,8 @@ from pagoda_inference.protocol import AccountReport, PoolReport
 
 FLOOD_REQUESTS = 64
 FLOOD_PROMPT, FLOOD_OUTPUT = (100, 600), (64, 256)
+BEGUN_PROMPT, BEGUN_OUTPUT = (16, 64), (1, 256)
+"""The first of them stand for requests in the middle of their answers: so the load is steady soon."""
 QUESTION_PROMPT, QUESTION_OUTPUT = 30, 16
 EVERY_S = 2.0
 
@@ -46,9 +48,11 @@ class Flood:
             await self._daemon.until(lambda report: not any(row.running or row.waiting for row in report.accounts))
 
     async def _keep_asking(self) -> None:
+        prompt, output = BEGUN_PROMPT, BEGUN_OUTPUT
         while True:
-            prompt = random_tokens(self._rng.randint(*FLOOD_PROMPT), self._rng)
-            await self._daemon.answer(prompt, self._rng.randint(*FLOOD_OUTPUT), self._account)
+            tokens = random_tokens(self._rng.randint(*prompt), self._rng)
+            await self._daemon.answer(tokens, self._rng.randint(*output), self._account)
+            prompt, output = FLOOD_PROMPT, FLOOD_OUTPUT
 
 
 async def ask_regularly(daemon: Daemon, account: str, seconds: float, rng: random.Random) -> list[asyncio.Task[Answer]]:
