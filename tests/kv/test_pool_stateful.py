@@ -12,18 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pagoda_inference.kv.prefix_index import chain_digest
 from pagoda_inference.protocol import Account
 from tests.kv.operated_pool import OperatedPool
-from tests.kv.pool_model import Held
+from tests.kv.pool_model import Held, two_bit_digest
 
 FIRED: Counter[str] = Counter()
 """How often each thing happened over all examples: what never happened was not tested."""
 
 TENANTS = ["acme", "globex", "initech"]
 SCOPES = [None, None, "user:ada", "user:bob"]
-
-
-def two_bit_digest(parent: bytes, packed: bytes) -> bytes:
-    """A hash that collides all the time: hits must still be right."""
-    return bytes([chain_digest(parent, packed)[0] & 3])
 
 
 class PoolVerbs(RuleBasedStateMachine):

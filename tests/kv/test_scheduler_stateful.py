@@ -13,17 +13,14 @@ from pagoda_inference.kv.accounts import AccountsRefused
 from pagoda_inference.kv.prefix_index import chain_digest
 from pagoda_inference.protocol import Account
 from pagoda_inference.scheduling.scheduler import RequestRefused
-from tests.kv.simulation import VOCABULARY, Simulation
+from tests.kv.pool_model import two_bit_digest
+from tests.kv.simulation import VOCABULARY
+from tests.kv.world import World
 
 FIRED: Counter[str] = Counter()
 """How often each thing happened over all examples: what never happened was not tested."""
 
 TENANTS = ["acme", "globex", "initech"]
-
-
-def two_bit_digest(parent: bytes, packed: bytes) -> bytes:
-    """A hash that collides all the time: hits must still be right."""
-    return bytes([chain_digest(parent, packed)[0] & 3])
 
 
 class PoolAndScheduler(RuleBasedStateMachine):
@@ -38,7 +35,7 @@ class PoolAndScheduler(RuleBasedStateMachine):
     )
     def start(self, blocks: int, block_size: int, budget: int, slots: int, collide: bool) -> None:
         digest = two_bit_digest if collide else chain_digest
-        self.simulation = Simulation(blocks, block_size, token_budget=budget, max_running=slots, digest=digest)
+        self.simulation = World(blocks, block_size, token_budget=budget, max_running=slots, digest=digest)
         self.requests: list = []
         self.version = 0
 
@@ -47,10 +44,18 @@ class PoolAndScheduler(RuleBasedStateMachine):
         prompt=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40),
         max_tokens=st.integers(1, 30),
         request_class=st.sampled_from(["interactive", "api", "batch"]),
+        lineage=st.sampled_from(["", "chat"]),
+        several=st.sampled_from([{}, {}, {"samples": 3}, {"beam_width": 3}]),
     )
-    def submit(self, tenant: str, prompt: list[int], max_tokens: int, request_class: str) -> None:
+    def submit(
+        self, tenant: str, prompt: list[int], max_tokens: int, request_class: str, lineage: str, several: dict[str, int]
+    ) -> None:
         try:
-            self.requests.append(self.simulation.submit(tenant, prompt, max_tokens, request_class=request_class))
+            request = self.simulation.submit(
+                tenant, prompt, max_tokens, request_class=request_class, lineage=lineage, **several
+            )
+            self.requests.append(request)
+            FIRED.update(several.keys())
         except RequestRefused as refusal:
             assert refusal.error.code in {"kv_limit_exceeded", "unknown_account"}
             FIRED[f"refused {refusal.error.code}"] += 1
@@ -59,7 +64,10 @@ class PoolAndScheduler(RuleBasedStateMachine):
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
         """A request of before comes again, with its answer: the next turn of a conversation."""
-        sequence = data.draw(st.sampled_from(self.requests)).sequences[0]
+        request = data.draw(st.sampled_from(self.requests))
+        if not request.sequences:
+            return
+        sequence = request.sequences[0]
         account = sequence.request.account
         try:
             self.requests.append(self.simulation.submit(account, list(sequence.tokens), 4))
@@ -73,7 +81,8 @@ class PoolAndScheduler(RuleBasedStateMachine):
         pool = self.simulation.pool
         for turn in range(6):
             length = max(1, min(4, pool.total - 1) * pool.block_size)
-            self.submit(tenant, [(seed * i + turn * i * i + i // 3) % VOCABULARY for i in range(length)], 1, "api")
+            tokens = [(seed * i + turn * i * i + i // 3) % VOCABULARY for i in range(length)]
+            self.submit(tenant, tokens, 1, "api", "", {})
             self.step(3)
 
     @rule(data=st.data())
@@ -84,7 +93,7 @@ class PoolAndScheduler(RuleBasedStateMachine):
         quotas = {name: (0.0, 2.0, 1.0) for name in TENANTS} | {tenant: (0.5, 2.0, 1.0)}
         self.edit_quotas([quotas[name] for name in TENANTS], None, 1.0)
         self.fill(rival, data.draw(st.integers(0, 9)))
-        self.submit(tenant, [0, 3] * (total * self.simulation.pool.block_size // 6), 1, "interactive")
+        self.submit(tenant, [0, 3] * max(1, total * self.simulation.pool.block_size // 6), 1, "interactive", "", {})
         self.step(3)
 
     @rule(count=st.integers(1, 25))
@@ -101,6 +110,23 @@ class PoolAndScheduler(RuleBasedStateMachine):
     def abort(self, data: st.DataObject) -> None:
         live = [*self.simulation.scheduler.running, *self.simulation.scheduler.waiting]
         self.simulation.abort(data.draw(st.sampled_from(live or self.requests)))
+
+    @rule(tenant=st.sampled_from(TENANTS))
+    def delete_conversation(self, tenant: str) -> None:
+        blocks, stored = self.simulation.scheduler.purge(tenant, "chat")
+        FIRED["lineage purged"] += bool(blocks)
+        assert not stored
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data(), count=st.integers(0, 2))
+    def publish(self, data: st.DataObject, count: int) -> None:
+        """Prefixes that requests of before began with."""
+        requests = [data.draw(st.sampled_from(self.requests)) for _ in range(count)]
+        length = data.draw(st.integers(1, 3)) * self.simulation.pool.block_size
+        sequences = [request.sequences[0].tokens for request in requests if request.sequences]
+        FIRED.update(
+            f"published {error}" for error in self.simulation.publish(*(tokens[:length] for tokens in sequences))
+        )
 
     @rule(
         quotas=st.lists(
@@ -139,19 +165,24 @@ class PoolAndScheduler(RuleBasedStateMachine):
                 FIRED.update({f"preempt {kind}": count for kind, count in ledger.preemptions.items()})
                 FIRED["hit tokens"] += ledger.hit_tokens
             FIRED.update(f"finished {reason}" for _, reason in self.simulation.finished.values())
+            self.simulation.publish()
             assert sum(ledger.active for ledger in pool.accounts) == 0
             assert pool.free_blocks + sum(ledger.cached for ledger in pool.accounts) == pool.total
 
 
 TestPoolAndScheduler = PoolAndScheduler.TestCase
 TestPoolAndScheduler.settings = settings(
-    max_examples=int(os.environ.get("PAGODA_TEST_EXAMPLES", "200")), stateful_step_count=40, deadline=None
+    max_examples=int(os.environ.get("PAGODA_TEST_EXAMPLES", "200")),
+    stateful_step_count=32,
+    deadline=None,
+    print_blob=True,
 )
 
 
 def test_everything_happened() -> None:
     """Runs after the machine: an eviction cause, a preemption or an ending that never fired was not tested."""
     wanted = ["own_lru", "reclaimed", "over_share", "limit_lowered", "preempt recompute", "hit tokens"]
+    wanted += ["samples", "beam_width", "lineage purged", "published None", "published kv_limit_exceeded"]
     wanted += ["quotas refused", "refused kv_limit_exceeded", "refused unknown_account"]
     wanted += [
         f"finished {reason}" for reason in ("stop", "length", "cancelled", "unknown_account", "kv_limit_exceeded")
