@@ -56,9 +56,8 @@ class WholeEngine(RuleBasedStateMachine):
             self.folder = Path(tempfile.mkdtemp(prefix="pagoda-engine-"))
         self.world = EngineWorld(shape, REFERENCE, FIRED, self.folder)
 
-    def draw_job(self, data: st.DataObject, *, live: bool | None = None) -> Job | None:
-        jobs = [job for job in self.world.jobs if live is None or job.live == live]
-        return data.draw(st.sampled_from(jobs)) if jobs else None
+    def any_job(self, data: st.DataObject) -> Job:
+        return data.draw(st.sampled_from(self.world.jobs))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -77,21 +76,21 @@ class WholeEngine(RuleBasedStateMachine):
     @rule(data=st.data(), tail=tails, sampling=samplings)
     def next_turn(self, data: st.DataObject, tail: list[int], sampling: Sampling) -> None:
         """A conversation goes on: the prompt and its answer are its prefix."""
-        job = self.draw_job(data, live=False)
-        if job is not None and len(job.tokens) < LONGEST:
+        job = self.any_job(data)
+        if not job.live and len(job.tokens) < LONGEST:
             self.come_back(job, [*job.tokens, *tail], sampling)
 
     @precondition(lambda self: self.world.jobs)
     @rule(data=st.data(), sampling=samplings)
     def regenerate(self, data: st.DataObject, sampling: Sampling) -> None:
-        job = self.draw_job(data)
+        job = self.any_job(data)
         self.come_back(job, job.prompt, sampling)
 
     @precondition(lambda self: self.world.jobs)
     @rule(data=st.data(), tail=tails, sampling=samplings)
     def branch(self, data: st.DataObject, tail: list[int], sampling: Sampling) -> None:
         """An earlier message is edited."""
-        job = self.draw_job(data)
+        job = self.any_job(data)
         kept = data.draw(st.integers(0, len(job.prompt)))
         self.come_back(job, [*job.prompt[:kept], *tail], sampling)
 
@@ -137,7 +136,7 @@ class WholeEngine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.live)
     @rule(data=st.data(), prompt=prompts, sampling=samplings)
     def same_id(self, data: st.DataObject, prompt: list[int], sampling: Sampling) -> None:
-        job = self.draw_job(data, live=True)
+        job = data.draw(st.sampled_from(self.world.live))
         again = self.world.add(job.command.account, prompt, sampling, id=job.command.id)
         assert again.refused is not None
         assert again.refused.code == "invalid_request"
@@ -145,8 +144,9 @@ class WholeEngine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.jobs)
     @rule(data=st.data(), ended=st.sampled_from([False, False, True]))
     def abort(self, data: st.DataObject, ended: bool) -> None:
-        job = self.draw_job(data, live=not ended) or self.draw_job(data)
-        self.world.abort(job)
+        jobs = self.world.jobs if ended else self.world.live
+        if jobs:
+            self.world.abort(data.draw(st.sampled_from(jobs)))
 
     @rule(tenant=tenants, seed=st.integers(0, 9), tokens=st.sampled_from([1, 2, 30]))
     def fill(self, tenant: str, seed: int, tokens: int) -> None:
