@@ -175,14 +175,6 @@ def test_a_request_alone_at_the_limit_ends_with_length_while_its_rival_goes_on()
     assert world.finished[rival.id][1] == "stop"
 
 
-def test_two_of_a_tenant_at_its_limit_end_one_after_the_other() -> None:
-    world = World(20, 4, accounts=[Account("acme", limit=6), Account("globex")], token_budget=64)
-    oldest, youngest = world.submit("acme", prompt(9), 12), world.submit("acme", prompt(9, 1), 12)
-    world.run()
-    assert {world.finished[request.id][1] for request in (oldest, youngest)} == {"stop"}
-    assert oldest.preemptions == 0
-
-
 def test_a_pool_that_shrank_scales_reservations_and_raises_an_alert() -> None:
     world = World(10, 4)
     quotas = [Account("acme", reservation=12), Account("globex", reservation=4)]
