@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from pagoda_inference.scheduling.sequence import Request
 from pagoda_inference.scheduling.step import Step
@@ -18,7 +18,7 @@ class FairnessMonitor:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.service: Counter[str] = Counter()
+        self.service: dict[str, float] = defaultdict(float)
         self.backlogged_steps: Counter[tuple[str, str]] = Counter()
         self.drift: dict[tuple[str, str], float] = {}
         self.longest_prompt = 1
