@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -200,7 +201,7 @@ class PoolVerbs(RuleBasedStateMachine):
         return self.model.held[data.draw(st.integers(0, len(self.model.held) - 1))]
 
 
-TestPoolVerbs = PoolVerbs.TestCase
+TestPoolVerbs = pytest.mark.timeout(3600)(PoolVerbs.TestCase)
 TestPoolVerbs.settings = settings(
     max_examples=int(os.environ.get("PAGODA_TEST_EXAMPLES", "200")),
     stateful_step_count=30,

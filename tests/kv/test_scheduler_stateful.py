@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -170,7 +171,7 @@ class PoolAndScheduler(RuleBasedStateMachine):
             assert pool.free_blocks + sum(ledger.cached for ledger in pool.accounts) == pool.total
 
 
-TestPoolAndScheduler = PoolAndScheduler.TestCase
+TestPoolAndScheduler = pytest.mark.timeout(3600)(PoolAndScheduler.TestCase)
 TestPoolAndScheduler.settings = settings(
     max_examples=int(os.environ.get("PAGODA_TEST_EXAMPLES", "200")),
     stateful_step_count=32,
