@@ -186,7 +186,7 @@ class Engine:
         if self._scheduler.has_work:
             self._step_guarded()
         else:
-            self._scheduler.poll()
+            self._carry_out(self._scheduler.poll)
         self._desk.settle()
         self._flush()
 

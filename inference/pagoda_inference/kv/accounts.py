@@ -238,8 +238,10 @@ class Accounts:
 
     def resize_public(self, blocks: int) -> None:
         """The public account's reservation and limit follow its blocks."""
-        self.public.reservation = self.public.limit = blocks
-        self._recount()
+        public = self.public
+        self.committed += max(public.active, blocks) - max(public.active, public.reservation)
+        self.reserved += blocks - public.reservation
+        public.reservation = public.limit = blocks
 
     def _recount(self) -> None:
         self.reserved = sum(ledger.reservation for ledger in self)

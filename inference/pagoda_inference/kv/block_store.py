@@ -74,6 +74,7 @@ class BlockStore:
 
     def _hold_again(self, block: Block) -> None:
         """An active block is held once more."""
+        assert block.references > 0, f"{block} is nobody's: it cannot be held once more"
         block.references += 1
         if block.references == 2:
             assert block.account is not None

@@ -47,6 +47,11 @@ class Entry:
         return self.host is not None or self.disk is not None
 
     @property
+    def placed(self) -> bool:
+        """Whether it is anywhere at all."""
+        return self.block is not None or self.stored
+
+    @property
     def lineages(self) -> set[str]:
         """The conversations that used it; '' stands for use without one."""
         if isinstance(self.used_by, set):

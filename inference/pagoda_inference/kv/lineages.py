@@ -41,7 +41,7 @@ class Lineages:
                 continue
             tips.remove(entry)
             parent = entry.parent
-            if isinstance(parent, Entry) and _has(parent, lineage):
+            if isinstance(parent, Entry) and _has(parent, lineage) and parent.placed:
                 tips.add(parent)
             if not tips:
                 del self._tips[entry.root.account, lineage]

@@ -15,6 +15,7 @@ from pagoda_inference.kv.block import Block
 from pagoda_inference.kv.block_store import BlockStore, PoolExhausted
 from pagoda_inference.kv.block_table import BlockTable
 from pagoda_inference.kv.entry import Entry, ScopeRoot
+from pagoda_inference.kv.lineages import ANYBODY
 from pagoda_inference.kv.prefix_index import Chain, Digest, PrefixIndex, chain_digest
 
 MAX_BLOCK_SIZE = 512
@@ -167,6 +168,7 @@ class Pool(BlockStore):
         if full // self.block_size >= table.findable:
             child.found(table.findable, table.last)
         else:
+            child.last = table.last
             self._found_within(child, full // self.block_size)
         for id in child.blocks:
             self._hold_again(self._blocks[id])
@@ -222,43 +224,50 @@ class Pool(BlockStore):
 
     # --- losing what is cached ----------------------------------------------------------------------------------------
 
-    def purge(self, ledger: Ledger) -> None:
-        """Drop everything findable of an account whose requests are gone (deleted tenant), here and in the tiers."""
-        for entry in self.index:
-            if entry.root.account == ledger.id:
-                self.drop(entry)
-        for block in list(ledger.lru.values()):
-            self._lose(block)
+    def purge(self, *ledgers: Ledger) -> None:
+        """Drop everything findable of accounts whose requests are gone (deleted tenants), here and in the tiers."""
+        ids = {ledger.id for ledger in ledgers}
+        self._drop_all([entry for entry in self.index if entry.root.account in ids] if ids else [])
+        for ledger in ledgers:
+            for block in list(ledger.lru.values()):
+                self._lose(block)
 
     def purge_lineage(self, account: str, lineage: str) -> tuple[int, int]:
         """A conversation was deleted: drop what nobody else uses. (Blocks of the pool, copies in the tiers) gone.
 
         Blocks that a running request of the conversation holds are not findable any more, and free when it ends.
         """
+        if lineage == ANYBODY:
+            return 0, 0
         gone, kept = self.index.lineages.purge(account, lineage)
         for entry in kept:
             self.on_lineages(entry)
         blocks = sum(1 for entry in gone if entry.block is not None)
         stored = sum(1 for entry in gone if entry.stored)
-        for entry in gone:
-            self.drop(entry)
+        self._drop_all(gone)
         for table in self.tables:
             if table.lineage == lineage and table.account.id == account:
                 table.found(table.findable, None)
         return blocks, stored
 
-    def drop(self, entry: Entry) -> None:
-        """The content is not to be found any more, in any tier."""
-        self.index.forget(entry)
-        self.on_drop(entry)
-        block = entry.block
-        if block is None:
-            return
-        entry.block = block.entry = None
-        if block.references:
-            self._unfind(block)
-        elif block.account is not None:
-            self._release(block)
+    def _drop_all(self, entries: Sequence[Entry]) -> None:
+        """These contents are not to be found any more, in any tier. Chains of tables that hold them end before them."""
+        active: set[int] = set()
+        for entry in entries:
+            self.index.forget(entry)
+            self.on_drop(entry)
+            block = entry.block
+            if block is None:
+                continue
+            entry.block = block.entry = None
+            if block.references:
+                active.add(block.id)
+            elif block.account is not None:
+                self._release(block)
+        for table in self.tables if active else ():
+            place = next((place for place, id in enumerate(table.blocks) if id in active), table.findable)
+            if place < table.findable:
+                table.found(place, None)
 
     def on_drop(self, entry: Entry) -> None:
         """Replaced where there are tiers: they drop their copies."""
@@ -313,20 +322,14 @@ class Pool(BlockStore):
     def _drop_orphan(self, key: bytes) -> None:
         orphan = self.index.orphan(key)
         if orphan is not None:
-            self.drop(orphan)
-
-    def _unfind(self, block: Block) -> None:
-        """An active block is not findable any more: the chains of the tables that hold it end before it."""
-        for table in self.tables:
-            if block.id in table.blocks:
-                place = table.blocks.index(block.id)
-                if place < table.findable:
-                    table.found(place, None)
+            self._drop_all([orphan])
 
     def _found_within(self, table: BlockTable, blocks: int) -> None:
         """The first ``blocks`` blocks of a findable chain."""
         chain = table.chain
-        if blocks <= chain.public:
+        if table.last is None:
+            table.found(blocks, None)
+        elif blocks <= chain.public:
             table.found(blocks, chain.root if blocks == chain.public else None)
         else:
             table.found(blocks, self._blocks[table.blocks[blocks - 1]].entry)

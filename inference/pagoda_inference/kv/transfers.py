@@ -60,6 +60,12 @@ class Transfers:
         """The blocks that each copy holds, for the invariants."""
         yield from self._copies.values()
 
+    def holds(self, ledger: Ledger) -> bool:
+        """Whether blocks of the account are active only because they are being copied."""
+        return any(
+            block.account is ledger and block.references == 1 for blocks in self._copies.values() for block in blocks
+        )
+
     def poll(self) -> None:
         """Deliver what has ended and start what is due. Never blocks."""
         if self._tiers.enabled:
@@ -89,24 +95,36 @@ class Transfers:
 
     def load(self, wanted: Sequence[tuple[Entry, int]], done: Callable[[int], None]) -> None:
         """Copy entries into blocks that a table holds; ``done`` gets how many of the first ones arrived intact."""
-        load = _Load(list(wanted), done)
+        load = _Load(list(wanted), done, self._hold([block for _, block in wanted]))
         self._loads.append(load)
         self._advance(load)
 
     def _advance(self, load: _Load) -> None:
-        """Start as much of a load as may be in flight."""
+        """Start as much of a load as may be in flight; no more of one that nobody waits for any longer."""
+        if load.next < len(load.wanted) and self._is_alone(load):
+            load.good = min(load.good, load.next)
+            load.next = len(load.wanted)
         while load.next < len(load.wanted) and (room := self._tiers.room()) > 0:
             part = load.wanted[load.next : load.next + room]
             load.next += len(part)
             load.open += 1
-            blocks = [block for _, block in part]
-            number = self._hold(blocks)
             first = load.next - len(part)
-            self._tiers.load([entry for entry, _ in part], blocks, self._loaded(load, number, first, len(part)))
+            blocks = [block for _, block in part]
+            self._tiers.load([entry for entry, _ in part], blocks, self._loaded(load, first, len(part)))
+        self._end_if_done(load)
 
-    def _loaded(self, load: _Load, number: int, first: int, count: int) -> Callable[[int], None]:
+    def _is_alone(self, load: _Load) -> bool:
+        """Whether the table that the load was for has let its blocks go."""
+        return self._pool.block(load.wanted[load.next][1]).references == 1
+
+    def _end_if_done(self, load: _Load) -> None:
+        if load.next == len(load.wanted) and not load.open and load in self._loads:
+            self._loads.remove(load)
+            self._release(load.number)
+            load.done(load.good)
+
+    def _loaded(self, load: _Load, first: int, count: int) -> Callable[[int], None]:
         def done(arrived: int) -> None:
-            self._release(number)
             load.open -= 1
             for entry, _ in load.wanted[first : first + arrived]:
                 ledger = self._pool.accounts.find(entry.root.account)
@@ -116,9 +134,7 @@ class Transfers:
             if arrived < count:
                 load.good = min(load.good, first + arrived)
                 load.next = len(load.wanted)
-            if load.next == len(load.wanted) and not load.open:
-                self._loads.remove(load)
-                load.done(load.good)
+            self._end_if_done(load)
 
         return done
 
@@ -258,13 +274,14 @@ class Transfers:
 
 
 class _Load:
-    """A promotion: what is wanted, how far it is under way."""
+    """A promotion: what is wanted, how far it is under way, and under what number its blocks are held."""
 
-    __slots__ = ("done", "good", "next", "open", "wanted")
+    __slots__ = ("done", "good", "next", "number", "open", "wanted")
 
-    def __init__(self, wanted: list[tuple[Entry, int]], done: Callable[[int], None]) -> None:
+    def __init__(self, wanted: list[tuple[Entry, int]], done: Callable[[int], None], number: int) -> None:
         self.wanted = wanted
         self.done = done
+        self.number = number
         self.next = 0
         self.open = 0
         self.good = len(wanted)

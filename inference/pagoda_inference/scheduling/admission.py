@@ -49,9 +49,19 @@ class Admission:
             )
 
     def _published(self, request: Request) -> int:
-        """Blocks of a published prefix that the request begins with: they are not charged to its account."""
+        """Blocks of a published prefix that the request begins with, also of one that is being computed: they are not
+        charged to its account.
+        """
         tokens, size = request.sequences[0].tokens, self._pool.block_size
-        return len(self._pool.index.published_run(tokens, (len(tokens) - 1) // size, size))
+        most = (len(tokens) - 1) // size
+        found = len(self._pool.index.published_run(tokens, most, size))
+        for publishing in self._workload.publishing:
+            prefix = publishing.sequences[0].tokens
+            while (
+                found < min(most, len(prefix) // size) and prefix[: (found + 1) * size] == tokens[: (found + 1) * size]
+            ):
+                found += 1
+        return found
 
     def end_what_never_fits(self) -> list[tuple[Request, Error]]:
         """Take out the waiting requests that can never run under the quotas as they are now, and say why."""
@@ -90,8 +100,10 @@ class Admission:
                     workload.preempt(slot_victim, step, ledger)
                 for earlier in queue[:position]:
                     earlier.passed += 1
+                assert request.match is not None
+                run = request.match.run
                 workload.start(request)
-                self._arrival.bring(step, request, now)
+                self._arrival.bring(step, request, run, now)
                 return request
             if request.passed >= MAX_PASSED or position >= MAX_PASSED or (room < 2 and ledger.active):
                 return None  # no request takes less than two blocks
@@ -143,8 +155,10 @@ class Admission:
         if match is None or self._goes_on(request, match) or not match.is_valid():
             leader = request.sequences[0]
             assert leader.chain is not None
-            match = request.match = Match(self._pool.match(leader.chain, leader.tokens))
-        awake = match.awake()
+            run = [] if request.forgotten else self._pool.match(leader.chain, leader.tokens)
+            match = request.match = Match(run)
+        # What was swapped out takes what is in the pool, and the rest from the host alone.
+        awake = match.awake(len(match.run) if request.swap is None else match.resident)
         needed = self._arrival.blocks(request) - awake
         if not request.ledger.active:
             # One that had grown to the very limit comes back without its spare blocks.
@@ -158,4 +172,6 @@ class Admission:
         chain = request.sequences[0].chain
         assert chain is not None
         after = len(match.run)
+        if request.forgotten:
+            return False
         return after < len(chain.keys) and self._pool.index.holds(chain.keys[after])

@@ -42,10 +42,12 @@ class Arrival:
             + request.width
         )
 
-    def bring(self, step: Step, request: Request, now: float) -> None:
-        """Give a request its tables. Where blocks come from a tier it is loading until they are there."""
+    def bring(self, step: Step, request: Request, run: list[Entry], now: float) -> None:
+        """Give a request its tables. ``run``: what admission found for it in the index. Where blocks come from a tier
+        it is loading until they are there.
+        """
         if request.swap is not None and request.swap.stowed is not None:
-            self._bring_back(request, request.swap, request.swap.stowed)
+            self._bring_back(request, request.swap, request.swap.stowed, run)
             return
         request.swap = None
         leader = request.sequences[0]
@@ -53,11 +55,10 @@ class Arrival:
         self._open(request, leader)
         assert leader.table is not None
         assert leader.chain is not None
-        run = self._pool.match(leader.chain, leader.tokens)
         resident = next((place for place, entry in enumerate(run) if entry.block is None), len(run))
         if not self._loads(len(run) - resident):
             run = run[:resident]
-        loads = self._pool.adopt(leader.table, run)
+        loads = self._pool.adopt(leader.table, run) if run else []
         self._pool.append(leader.table, len(run) * self._pool.block_size, len(leader.tokens))
         self._take_for_others(request)
         leader.computed = resident * self._pool.block_size
@@ -82,6 +83,8 @@ class Arrival:
     def _open(self, request: Request, sequence: Sequence) -> None:
         assert sequence.chain is not None
         sequence.table = self._pool.open_table(request.ledger, sequence.chain, request.lineage)
+        if request.forgotten:
+            sequence.table.found(0, None)
 
     def _loads(self, blocks: int) -> bool:
         workload = self._workload
@@ -126,7 +129,7 @@ class Arrival:
 
     # --- from a swap --------------------------------------------------------------------------------------------------
 
-    def _bring_back(self, request: Request, swap: Swap, stowed: Stowed) -> None:
+    def _bring_back(self, request: Request, swap: Swap, stowed: Stowed, run: list[Entry]) -> None:
         """Rebuild the tables of a swapped request: findable blocks as they are, the rest from the host."""
         transfers = self._workload.transfers
         assert transfers is not None
@@ -135,7 +138,10 @@ class Arrival:
         reached: list[int] = []
         for sequence, own, computed in zip(request.sequences, swap.places, swap.computed, strict=True):
             self._open(request, sequence)
-            found = self._rebuild(sequence, own, blocks, places)
+            if sequence is not request.sequences[0] and not request.forgotten:
+                assert sequence.chain is not None
+                run = self._pool.match(sequence.chain, sequence.tokens)
+            found = self._rebuild(sequence, own, run, blocks, places)
             reached.append(max(computed, found * self._pool.block_size))
         for sequence, own, computed in zip(request.sequences, swap.places, reached, strict=True):
             assert sequence.table is not None
@@ -161,17 +167,21 @@ class Arrival:
         transfers.unstow(stowed, places, done)
 
     def _rebuild(
-        self, sequence: Sequence, own: SequenceOf[int], blocks: dict[int, int], places: list[tuple[int, int]]
+        self,
+        sequence: Sequence,
+        own: SequenceOf[int],
+        run: list[Entry],
+        blocks: dict[int, int],
+        places: list[tuple[int, int]],
     ) -> int:
         """``blocks``: where each stowed block is by now; ``places``: what has to be copied. How many blocks were found
         in the pool: more than the sequence had, where others have got further meanwhile.
         """
-        pool, table, chain = self._pool, sequence.table, sequence.chain
+        pool, table = self._pool, sequence.table
         assert table is not None
-        assert chain is not None
-        run = pool.match(chain, sequence.tokens)
         resident = next((place for place, entry in enumerate(run) if entry.block is None), len(run))
-        pool.adopt(table, run[:resident])
+        if resident:
+            pool.adopt(table, run[:resident])
         for index, id in zip(own, table.blocks, strict=False):
             blocks.setdefault(index, id)
         for index in own[resident:]:

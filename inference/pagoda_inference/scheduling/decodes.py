@@ -25,9 +25,7 @@ class Decodes:
         ``most``: sequences that there is time for. Where there are more they take turns.
         """
         paused = self._paused(step)
-        turn = self._turn(most)
-        if paused:
-            turn = [request for request in turn if request.ledger not in paused]
+        turn = self._turn(most, paused)
         # Nearly all have room in their last block: nothing is to be looked at but that.
         steady = [chunk for request in turn if (chunk := request.steady) is not None and chunk.start < chunk.capacity]
         step.chunks = steady
@@ -43,9 +41,11 @@ class Decodes:
         if stalled:
             self._unblock(step, {request.account for request in stalled if request.decoding})
 
-    def _turn(self, most: int | None) -> list[Request]:
+    def _turn(self, most: int | None, paused: set[Ledger]) -> list[Request]:
         """Whose turn it is, in order: all, or those who have waited longest, as many as make ``most`` sequences."""
         decoding = [request for request in self._workload.running if request.decoding]
+        if paused:
+            decoding = [request for request in decoding if request.ledger not in paused]
         if most is None:
             return decoding
         turns = self._turns
@@ -67,7 +67,10 @@ class Decodes:
         if not self._workload.counters.backlogged:
             return set()
         by_account = self._workload.running_by_account
-        decoding = [(ledger, len(by_account.of(ledger.id))) for ledger in by_account.ledgers()]
+        decoding = [
+            (ledger, sum([len(request.sequences) for request in by_account.of(ledger.id)]))
+            for ledger in by_account.ledgers()
+        ]
         paused = self._workload.counters.too_far_ahead(decoding)
         step.paused = bool(paused)
         return paused
@@ -141,6 +144,9 @@ class Decodes:
     def _copying(self) -> bool:
         return self._workload.transfers is not None and self._workload.transfers.in_flight
 
+    def _copies_hold(self, ledger: Ledger) -> bool:
+        return self._workload.transfers is not None and self._workload.transfers.holds(ledger)
+
     def _unblock_account(self, step: Step, account: str) -> None:
         ledger = self._workload.ledger(account)
         while not any(chunk.sequence.request.account == account for chunk in step.chunks):
@@ -149,7 +155,7 @@ class Decodes:
                 return
             if self._decode(step, running[0]) or not self._at_limit(ledger, self._growth(running[0])):
                 return  # it goes on, or waits for other accounts
-            if ledger.leaving or self._copying:
+            if ledger.leaving or self._copies_hold(ledger):
                 return  # it waits for what is being copied
             if len(running) == 1:
                 step.exhausted.append(running[0])

@@ -136,9 +136,11 @@ class PreemptionPlanner:
                     continue
                 if request.ledger is taker.ledger and request.order <= taker.order:
                     break
-                if self._may_go(request, taker) and self._allowed(request, taker, needed):
+                if not self._may_go(request, taker):
+                    continue
+                if self._allowed(request, taker, needed):
                     return request
-                break  # only the youngest of an account is a candidate
+                break  # the youngest that may go is the account's candidate
         return None
 
     def _allowed(self, victim: Request, taker: Request, needed: int) -> bool:

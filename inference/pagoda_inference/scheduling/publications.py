@@ -72,8 +72,7 @@ class Publications:
         for publication in after:
             if publication.table is None:
                 self._begin(publication, now)
-        for request in self._workload.waiting:
-            request.match = None
+        self._forget_matches()
         return after
 
     def computed(self, request: Request) -> None:
@@ -82,6 +81,7 @@ class Publications:
             if publication.request is request:
                 publication.request = None
                 self._workload.publishing.remove(request)
+                self._forget_matches()
 
     def failed(self, request: Request, message: str) -> None:
         """The model could not compute the prefix."""
@@ -89,6 +89,11 @@ class Publications:
             if publication.request is request:
                 publication.error = Error("model_error", message)
                 self._withdraw(publication)
+
+    def _forget_matches(self) -> None:
+        """Those who wait look again: their chains begin with other blocks now."""
+        for request in self._workload.waiting:
+            request.match = None
 
     def _begin(self, publication: Publication, now: float) -> None:
         pool = self._pool

@@ -33,14 +33,15 @@ def apply_accounts(
     ended: Ended = []
     gone = pool.accounts.replace(accounts, version, pool_blocks)
     pool.quotas_changed()
-    if workload.transfers is not None:
+    if workload.transfers is not None and (gone or any(ledger.held > ledger.limit for ledger in pool.accounts)):
         workload.transfers.finish(COPIES_TIMEOUT_S)
     for ledger in gone:
         for request in [*workload.running, *workload.waiting]:
             if request.ledger is ledger:
                 workload.remove(request)
                 ended.append((request, Error("unknown_account", "The tenant was deleted or suspended.")))
-        pool.purge(ledger)
+    pool.purge(*gone)
+    for ledger in gone:
         pool.accounts.retire(ledger)
     for ledger in pool.accounts:
         while ledger.active > ledger.limit and (running := workload.running_by_account.of(ledger.id)):

@@ -112,7 +112,11 @@ class Scheduler:
         return self.publications.replace(prefixes, now), self._admission.end_what_never_fits()
 
     def purge(self, account: str, lineage: str) -> tuple[int, int]:
-        """A conversation was deleted: see ``Pool.purge_lineage``."""
+        """A conversation was deleted: see ``Pool.purge_lineage``. What still runs for it leaves nothing behind."""
+        for request in (*self.running, *self.waiting):
+            if lineage and request.lineage == lineage and request.account == account:
+                request.forgotten = True
+                request.match = None
         return self.pool.purge_lineage(account, lineage)
 
     def report(self) -> Report:

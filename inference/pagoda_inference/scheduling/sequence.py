@@ -95,6 +95,7 @@ class Request:
         "candidates",
         "decoding",
         "first_token_at",
+        "forgotten",
         "fork_at",
         "free_until",
         "id",
@@ -155,6 +156,8 @@ class Request:
         self.state = RequestState.WAITING
         self.decoding = False
         """Running, and all that is known is computed but each sequence's newest token."""
+        self.forgotten = False
+        """Its conversation was deleted while it lived: what it computes is not to be found by anybody."""
         self.loading = False
         """Running, and blocks are on their way from a tier below."""
         self.fork_at = 0
