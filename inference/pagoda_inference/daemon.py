@@ -27,12 +27,14 @@ from pagoda_inference.listening import claim
 from pagoda_inference.metrics import Metrics
 from pagoda_inference.model.loading import load_model
 from pagoda_inference.model.tokenizer import ChatTokenizer
+from pagoda_inference.pace import Pace
 from pagoda_inference.protocol import Account, ModelInfo
+from pagoda_inference.rates import measure_rates
 from pagoda_inference.scheduling.scheduler import Scheduler
 from pagoda_inference.server import Server, Tls
 from pagoda_inference.service import Service
 from pagoda_inference.settings import Settings, SettingsError
-from pagoda_inference.swap_space import make_tiers, measure_cost
+from pagoda_inference.swap_space import make_tiers, preemption_cost
 
 logger = logging.getLogger(__name__)
 
@@ -121,13 +123,14 @@ def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: 
         secret=tiers.secret,
         require_accounts=settings.require_accounts,
     )
+    rates = measure_rates(backend)
     scheduler = Scheduler(
         pool,
         token_budget=settings.token_budget,
         max_running=settings.max_running,
         max_waiting_per_account=settings.max_waiting,
         transfers=Transfers(pool, tiers),
-        cost=measure_cost(settings, backend, tiers),
+        cost=preemption_cost(settings, backend, tiers, rates),
     )
     if accounts is not None:
         scheduler.set_accounts(accounts, 0)
@@ -138,7 +141,7 @@ def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: 
         instance=instance,
         deliver=deliver,
         observer=Observer(metrics.step, metrics.finished),
-        step_target_s=settings.step_target_ms / 1000,
+        pace=Pace(settings.step_target_ms / 1000, rates),
         debug=settings.debug,
     )
     woken.append(engine)

@@ -34,6 +34,7 @@ from pagoda_inference.protocol import (
     Purged,
     SetAccounts,
 )
+from pagoda_inference.rates import Rates
 from pagoda_inference.sampled_generation import SampledGeneration
 from pagoda_inference.scheduling.scheduler import Produced, RequestRefused, Scheduler
 from pagoda_inference.scheduling.sequence import Request, Sequence
@@ -69,7 +70,7 @@ class Observer:
 class Engine:
     """One model, its pool and its scheduler, driven by ``run`` on one thread. Other methods may be called from any.
 
-    step_target_s: most that a step should take, see ``pace``; 0: no matter.
+    pace: bounds what a step takes on; by default nothing is bounded.
     """
 
     def __init__(
@@ -80,14 +81,14 @@ class Engine:
         instance: str,
         deliver: Callable[[list[Outcome]], None],
         observer: Observer | None = None,
-        step_target_s: float = 0.0,
+        pace: Pace | None = None,
         debug: bool = False,
     ) -> None:
         self.instance = instance
         self.steps = 0
         self._backend = backend
         self._runner = StepRunner(backend)
-        self.pace = Pace(step_target_s)
+        self.pace = pace or Pace(0.0, Rates(0.0, 0.0, 0.0))
         self._scheduler = scheduler
         self._deliver = deliver
         self._observer = observer or Observer()

@@ -1,54 +1,47 @@
-"""How long steps take, learnt as they run, and what the next one may therefore take on."""
+"""How long steps take, followed as they run, and what the next one may therefore take on."""
 
 from __future__ import annotations
 
-import numpy as np
-
+from pagoda_inference.rates import Rates
 from pagoda_inference.scheduling.limits import UNLIMITED, StepLimits
 from pagoda_inference.scheduling.step import Step
 
-FORGETTING = 0.98
-"""Weight of what was learnt before one more step: about 50 steps are remembered."""
-FIRST_STEPS = 3
-_UNCERTAIN = 1e3
+FOLLOW = 0.1
+"""How much of a new step's slowness is believed."""
+SLOWEST, FASTEST = 4.0, 0.25
+"""Bounds of what one step can say: the machine may have done something else."""
+LEAST_TARGET = 2.5
+"""A step's target is never below so many times its fixed part: below that, steps would do nothing but begin."""
 
 
 class Pace:
-    """Recursive least squares of a step's seconds over (1, sequences that get a token, prompt tokens).
+    """The rates measured at start, times how much slower or faster steps have been of late.
+
+    The three rates are never learnt apart: steps that are much alike cannot tell them from one another.
 
     target_s: most that a step should take; 0: no matter. On a GPU steps are far below it and nothing is limited.
     """
 
-    def __init__(self, target_s: float) -> None:
-        self._target_s = target_s
-        self._steps = 0
-        self._weights = np.zeros(3)
-        self._covariance = np.eye(3) * _UNCERTAIN
+    def __init__(self, target_s: float, rates: Rates) -> None:
+        self.target_s = target_s
+        self.slowness = 1.0
+        self._rates = rates
 
     def limits(self) -> StepLimits:
         """For the next step."""
-        if self._target_s <= 0 or self._steps < FIRST_STEPS:
+        if self.target_s <= 0:
             return UNLIMITED
-        base, row, token = (max(0.0, float(weight)) for weight in self._weights)
-        return StepLimits(self._target_s, base, row, token)
+        base, row, token = (
+            self.slowness * rate for rate in (self._rates.base_s, self._rates.row_s, self._rates.token_s)
+        )
+        return StepLimits(max(self.target_s, LEAST_TARGET * base), base, row, token)
 
     def learn(self, step: Step, seconds: float) -> None:
         """A step took so long."""
-        if self._target_s <= 0:
-            return
         rows = sum(1 for chunk in step.chunks if chunk.sampled)
         tokens = sum(chunk.count for chunk in step.chunks) - rows
-        self._update(np.array([1.0, rows, max(0, tokens)]), seconds)
-
-    def _update(self, features: np.ndarray, seconds: float) -> None:
-        # An outlier (the machine did something else) must not throw away what was learnt.
-        if self._steps > FIRST_STEPS:
-            seconds = min(seconds, 3 * max(float(features @ self._weights), 1e-4))
-        gain = self._covariance @ features
-        gain /= FORGETTING + features @ gain
-        self._weights = self._weights + gain * (seconds - features @ self._weights)
-        self._covariance = (self._covariance - np.outer(gain, features @ self._covariance)) / FORGETTING
-        trace = float(np.trace(self._covariance))
-        if trace > 3 * _UNCERTAIN:  # steps that are all alike teach nothing: do not let uncertainty run away
-            self._covariance *= 3 * _UNCERTAIN / trace
-        self._steps += 1
+        rates = self._rates
+        expected = rates.base_s + rates.row_s * rows + rates.token_s * max(0, tokens)
+        if expected > 0:
+            slowness = min(max(seconds / expected, FASTEST), SLOWEST)
+            self.slowness += FOLLOW * (slowness - self.slowness)

@@ -1,4 +1,4 @@
-"""How long steps take is learnt as they run, and bounds what the next one takes on."""
+"""How long steps take is followed as they run, and bounds what the next one takes on."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import itertools
 import pytest
 
 from pagoda_inference.decoding.sampling import Sampler
-from pagoda_inference.pace import FIRST_STEPS, Pace
+from pagoda_inference.model.echo import EchoBackend
+from pagoda_inference.pace import Pace
+from pagoda_inference.rates import Rates, measure_rates
 from pagoda_inference.scheduling.limits import LEAST_TOKENS, UNLIMITED, StepLimits
 from pagoda_inference.scheduling.sequence import Request, Sequence
 from pagoda_inference.scheduling.step import ScheduledChunk, Step
 
 BASE, ROW, TOKEN = 0.02, 0.005, 0.0004
+RATES = Rates(BASE, ROW, TOKEN)
 
 
 def step(rows: int, tokens: int) -> Step:
@@ -34,45 +37,51 @@ def seconds(rows: int, tokens: int) -> float:
     return BASE + ROW * rows + TOKEN * tokens
 
 
-def learnt(pace: Pace, steps: int = 60) -> StepLimits:
+def learnt(pace: Pace, slowness: float = 1.0, steps: int = 60) -> StepLimits:
     for rows, tokens in itertools.islice(itertools.cycle([(1, 0), (4, 64), (8, 0), (2, 200), (6, 16)]), steps):
-        pace.learn(step(rows, tokens), seconds(rows, tokens))
+        pace.learn(step(rows, tokens), slowness * seconds(rows, tokens))
     return pace.limits()
 
 
-def test_what_a_step_takes_is_learnt() -> None:
-    limits = learnt(Pace(0.2))
-    assert limits.target_s == 0.2
-    assert (limits.base_s, limits.row_s, limits.token_s) == pytest.approx((BASE, ROW, TOKEN), rel=0.02)
+def rates(limits: StepLimits) -> tuple[float, float, float]:
+    return limits.base_s, limits.row_s, limits.token_s
 
 
-def test_nothing_is_limited_before_steps_were_seen_or_without_a_target() -> None:
-    pace = Pace(0.2)
-    assert pace.limits() == UNLIMITED
-    assert learnt(pace, FIRST_STEPS - 1) == UNLIMITED
-    assert learnt(pace, 1) != UNLIMITED
-    assert learnt(Pace(0.0)) == UNLIMITED
+def test_the_rates_measured_at_start_are_followed_by_how_long_steps_take() -> None:
+    pace = Pace(0.2, RATES)
+    assert rates(pace.limits()) == (BASE, ROW, TOKEN)
+    assert rates(learnt(pace, 2.0)) == pytest.approx((2 * BASE, 2 * ROW, 2 * TOKEN), rel=0.02)
+    assert rates(learnt(pace, 1.0)) == pytest.approx((BASE, ROW, TOKEN), rel=0.02)
+
+
+def test_nothing_is_limited_without_a_target() -> None:
+    assert learnt(Pace(0.0, RATES)) == UNLIMITED
 
 
 def test_a_step_that_something_else_held_up_is_soon_forgotten() -> None:
-    pace = Pace(0.2)
+    pace = Pace(0.2, RATES)
     learnt(pace)
     pace.learn(step(4, 0), 30.0)
-    held_up = pace.limits()
-    assert held_up.base_s + 4 * held_up.row_s <= 3 * seconds(4, 0) + 1e-6
-    after = learnt(pace, 100)
-    assert (after.base_s, after.row_s, after.token_s) == pytest.approx((BASE, ROW, TOKEN), rel=0.1)
+    assert pace.limits().base_s <= 1.5 * BASE
+    assert rates(learnt(pace)) == pytest.approx((BASE, ROW, TOKEN), rel=0.05)
 
 
 def test_steps_that_are_all_alike_do_not_unlearn_the_rest() -> None:
-    pace = Pace(0.2)
-    learnt(pace)
+    pace = Pace(0.2, RATES)
     for _ in range(3000):
         pace.learn(step(4, 0), seconds(4, 0))
-    limits = pace.limits()
-    assert limits.base_s + 4 * limits.row_s == pytest.approx(seconds(4, 0), rel=0.01)
-    relearnt = learnt(pace)
-    assert (relearnt.base_s, relearnt.row_s, relearnt.token_s) == pytest.approx((BASE, ROW, TOKEN), rel=0.1)
+    assert rates(pace.limits()) == pytest.approx((BASE, ROW, TOKEN))
+
+
+def test_a_target_below_what_any_step_takes_is_raised() -> None:
+    assert Pace(0.01, RATES).limits().target_s == pytest.approx(2.5 * BASE)
+
+
+def test_rates_are_measured_on_the_backend_itself() -> None:
+    measured = measure_rates(EchoBackend(pool_tokens=2048, step_ms=4))
+    assert 0.003 < measured.base_s < 0.05
+    assert measured.row_s < measured.base_s
+    assert measured.prefill_tokens_per_s > 0
 
 
 def test_decodes_leave_a_third_of_the_step_to_prompts() -> None:

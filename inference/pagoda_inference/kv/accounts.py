@@ -39,6 +39,7 @@ class Ledger:
 
     __slots__ = (
         "active",
+        "committed",
         "demoted",
         "disk_bytes",
         "evicted_by",
@@ -76,6 +77,8 @@ class Ledger:
         self.retired = False
         """Deleted: what copies still hold is all that is left of it."""
         self.active = 0
+        self.committed = 0
+        """How often blocks of its tables became findable."""
         self.shared = 0
         """Active blocks that more than one table or copy holds."""
         self.leaving = 0

@@ -198,6 +198,7 @@ class Pool(BlockStore):
         full = written // self.block_size
         if written < table.commit_at:
             return
+        table.account.committed += 1
         chain, index = table.chain, self.index
         chain.extend(tokens, full)
         while table.last is not None and table.findable < full:

@@ -7,19 +7,26 @@ from pagoda_inference.protocol import Error
 from pagoda_inference.scheduling.arrival import Arrival
 from pagoda_inference.scheduling.match import Match
 from pagoda_inference.scheduling.preemption import QUANTUM
+from pagoda_inference.scheduling.saving import Saving
 from pagoda_inference.scheduling.sequence import Request, RequestState
 from pagoda_inference.scheduling.step import Step
 from pagoda_inference.scheduling.workload import RequestRefused, Workload
 
 MAX_PASSED = 8
 """How often the head of a queue may be passed by later ones of its account; then the account saves blocks for it."""
+EXTRA_SLOTS = 8
+"""One slot in so many is there besides, for accounts that have none."""
 
 
 class Admission:
-    """Decides who may begin, with at most ``max_running`` requests at once."""
+    """Decides who may begin, with ``max_running`` requests at once and ``most_rows`` sequences."""
 
-    def __init__(self, workload: Workload, max_running: int) -> None:
+    def __init__(self, workload: Workload, max_running: int, most_rows: int) -> None:
         self._workload = workload
+        self._saving = Saving(workload)
+        self._most_rows = most_rows
+        self._blocked: dict[str, tuple[int, tuple[object, ...]]] = {}
+        """Accounts of which nobody could come: the room there was, and what it depended on."""
         self._pool = workload.pool
         self._arrival = Arrival(workload)
         self._max_running = max_running
@@ -87,39 +94,68 @@ class Admission:
         """Admit the first request of an account's queue that can have its blocks and a slot."""
         workload = self._workload
         slot_victim = None
-        if len(workload.running) >= self._max_running:
-            slot_victim = self._slot_victim(ledger)
-            if slot_victim is None:
+        if self.slots_taken:
+            if workload.running_by_account.of(ledger.id):
                 return None
+            if len(workload.running) >= self._max_running + self._max_running // EXTRA_SLOTS:
+                slot_victim = self._slot_victim(ledger)
+                if slot_victim is None:
+                    return None
+        if self._saving.holds_back(ledger.id):
+            return None
         room = self._pool.accounts.room(ledger)
         queue = workload.waiting.of(ledger.id)
+        if not queue or self._is_blocked(step, ledger, room, queue[0]):
+            return None
         for position, request in enumerate(queue):
             request.tried = True
+            if workload.rows + request.width > self._most_rows and workload.running:
+                return None
             if self._can_come(step, request, room, may_preempt=position == 0):
                 if slot_victim is not None and slot_victim.state is RequestState.RUNNING:
                     workload.preempt(slot_victim, step, ledger)
                 for earlier in queue[:position]:
                     earlier.passed += 1
-                assert request.match is not None
-                run = request.match.run
-                workload.start(request)
-                self._arrival.bring(step, request, run, now)
+                self._admit(step, request, now)
                 return request
             if request.passed >= MAX_PASSED or position >= MAX_PASSED or (room < 2 and ledger.active):
-                return None  # no request takes less than two blocks
+                break  # no request takes less than two blocks
+        self._blocked[ledger.id] = (room, self._state_of(ledger))
         return None
+
+    def _admit(self, step: Step, request: Request, now: float) -> None:
+        assert request.match is not None
+        run = request.match.run
+        self._workload.start(request)
+        self._arrival.bring(step, request, run, now)
+        self._saving.admitted(request)
+
+    def _is_blocked(self, step: Step, ledger: Ledger, room: int, head: Request) -> bool:
+        """Whether nothing can have changed since nobody of the account could come."""
+        room_then, state = self._blocked.get(ledger.id, (-1, ()))
+        if room > room_then or state != self._state_of(ledger):
+            return False
+        return not self._workload.may_make_room(step, head, self._least_need(head))
+
+    def _state_of(self, ledger: Ledger) -> tuple[object, ...]:
+        """Changes with the account's queue and quota, and with what its requests could find. Blocks that are not
+        active any more only make them need more.
+        """
+        version = self._workload.waiting.version_of(ledger.id)
+        accounts = self._pool.accounts
+        return version, ledger.committed, self._pool.index.published, ledger.limit, accounts.reserved, not ledger.active
 
     def _slot_victim(self, ledger: Ledger) -> Request | None:
         """All slots are taken: whose slot an account without any may take, from the account with most per weight."""
         by_account = self._workload.running_by_account
-        if by_account.of(ledger.id):
-            return None
         counts = [(len(by_account.of(other.id)), other) for other in by_account.ledgers()]
         slots, richest = max(counts, key=lambda pair: pair[0] / pair[1].weight)
         if (slots - 1) / richest.weight < 1 / ledger.weight:
             return None
-        youngest = by_account.of(richest.id)[-1]
-        return youngest if youngest.since_admission >= QUANTUM and not youngest.loading else None
+        for request in reversed(by_account.of(richest.id)):
+            if request.since_admission >= QUANTUM and not request.loading:
+                return request
+        return None
 
     def _can_come(self, step: Step, request: Request, room: int, *, may_preempt: bool) -> bool:
         """Whether the whole known context plus one block per sequence can be had, if need be by preemption."""

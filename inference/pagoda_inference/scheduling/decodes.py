@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
+
 from pagoda_inference.kv.accounts import Ledger
+from pagoda_inference.scheduling.fairness import OUTPUT_PRICE
 from pagoda_inference.scheduling.queues import BY_ORDER
 from pagoda_inference.scheduling.sequence import Request
 from pagoda_inference.scheduling.step import ScheduledChunk, Step
@@ -42,25 +45,39 @@ class Decodes:
             self._unblock(step, {request.account for request in stalled if request.decoding})
 
     def _turn(self, most: int | None, paused: set[Ledger]) -> list[Request]:
-        """Whose turn it is, in order: all, or those who have waited longest, as many as make ``most`` sequences."""
+        """Whose turn it is, in order: all, or as many as make ``most`` sequences, at least one request."""
         decoding = [request for request in self._workload.running if request.decoding]
         if paused:
             decoding = [request for request in decoding if request.ledger not in paused]
         if most is None:
             return decoding
-        turns = self._turns
-        chosen: list[Request] = []
-        for request in sorted(decoding, key=lambda request: turns.get(request, 0)):
-            most -= len(request.sequences)
-            if most < 0 and chosen:
-                break
-            chosen.append(request)
-        if len(chosen) == len(decoding):
+        if sum([len(request.sequences) for request in decoding]) <= most:
             return decoding
+        chosen = self._fairly(decoding, most)
         self._number += 1
-        self._turns = {request: turns.get(request, 0) for request in decoding}
+        self._turns = {request: self._turns.get(request, 0) for request in decoding}
         self._turns.update((request, self._number) for request in chosen)
         return sorted(chosen, key=BY_ORDER)
+
+    def _fairly(self, decoding: list[Request], most: int) -> list[Request]:
+        """Turn by turn for the account with the least service; within it for who has waited longest."""
+        own: dict[str, list[Request]] = {}
+        for request in sorted(decoding, key=lambda request: self._turns.get(request, 0), reverse=True):
+            own.setdefault(request.account, []).append(request)
+        heap = [(requests[0].ledger.service, id) for id, requests in own.items()]
+        heapify(heap)
+        chosen: list[Request] = []
+        while heap and (most > 0 or not chosen):
+            service, id = heappop(heap)
+            request = own[id].pop()
+            sequences = len(request.sequences)
+            if sequences > most and chosen:
+                break
+            most -= sequences
+            chosen.append(request)
+            if own[id]:
+                heappush(heap, (service + OUTPUT_PRICE * sequences / request.ledger.weight, id))
+        return chosen
 
     def _paused(self, step: Step) -> set[Ledger]:
         """Accounts too far ahead of another that is backlogged: see ``fairness``."""

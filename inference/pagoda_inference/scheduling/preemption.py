@@ -23,9 +23,18 @@ class PreemptionPlanner:
     """Chooses victims among the running for a taker. Changes nothing.
 
     running: in order, oldest first. by_account: the same by account. batch: those of them that are batch work.
+    any_leaving: preempted requests are about to leave blocks.
     """
 
-    def __init__(self, pool: Pool, running: list[Request], by_account: RequestsByAccount, batch: list[Request]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        running: list[Request],
+        by_account: RequestsByAccount,
+        batch: list[Request],
+        *,
+        any_leaving: bool,
+    ) -> None:
         self._pool = pool
         self._by_account = by_account
         self._running = running
@@ -37,9 +46,10 @@ class PreemptionPlanner:
         """
         self._active: dict[str, int] = {}
         self._committed = pool.accounts.committed
-        for ledger in pool.accounts:
-            if ledger.leaving:
-                self._lower(ledger, ledger.leaving)
+        if any_leaving:
+            for ledger in pool.accounts:
+                if ledger.leaving:
+                    self._lower(ledger, ledger.leaving)
 
     @staticmethod
     def is_hopeless(pool: Pool, taker: Request, needed: int, greatest: float, next_greatest: float) -> bool:

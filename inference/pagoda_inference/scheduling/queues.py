@@ -20,6 +20,7 @@ class RequestsByAccount:
 
     def __init__(self) -> None:
         self._queues: dict[str, list[Request]] = {}
+        self._versions: dict[str, int] = {}
         self._length = 0
 
     def __len__(self) -> int:
@@ -38,6 +39,14 @@ class RequestsByAccount:
         """The account's requests, in order; not to be changed by the caller."""
         return self._queues.get(account) or []
 
+    def version_of(self, account: str) -> int:
+        """Another number after each change of the account's requests."""
+        return self._versions.get(account, 0)
+
+    def changed(self, request: Request) -> None:
+        """Something about a request of its account is otherwise."""
+        self._versions[request.account] = self._versions.get(request.account, 0) + 1
+
     def add(self, request: Request) -> None:
         queue = self._queues.get(request.account)
         if queue is None:
@@ -45,10 +54,12 @@ class RequestsByAccount:
         else:
             insort(queue, request, key=BY_ORDER)
         self._length += 1
+        self.changed(request)
 
     def remove(self, request: Request) -> None:
         queue = self._queues[request.account]
         queue.remove(request)
         self._length -= 1
+        self.changed(request)
         if not queue:
             del self._queues[request.account]

@@ -55,7 +55,7 @@ class Scheduler:
         self.max_waiting_per_account = max_waiting_per_account
         self.transfers = transfers
         self._workload = Workload(pool, VirtualTokenCounters(token_budget), transfers, cost or PreemptionCost())
-        self._admission = Admission(self._workload, max_running)
+        self._admission = Admission(self._workload, max_running, token_budget)
         self._decodes = Decodes(self._workload)
         self._prefills = Prefills(self._workload, self._admission)
         self._branching = Branching(self._workload)

@@ -106,12 +106,14 @@ class Request:
         "match",
         "max_tokens",
         "order",
+        "overtaken",
         "passed",
         "plan_after",
         "preemptions",
         "publishes",
         "recompute_until",
         "request_class",
+        "rows",
         "samplers",
         "scope",
         "sequences",
@@ -147,6 +149,8 @@ class Request:
         self.is_batch = request_class == "batch"
         self.publishes = False
         """It computes a published prefix and asks for no token."""
+        self.rows = 0
+        """Sequences that it was counted with when it was admitted."""
         self.sequences: list[Sequence] = []
         self.samplers: SequenceOf[Sampler] = ()
         """One per answer."""
@@ -170,6 +174,8 @@ class Request:
         self.first_token_at: float | None = None
         self.admitted_with = 0
         """Tokens that its longest answer had when it was (re)admitted."""
+        self.overtaken = 0
+        """How often requests of other accounts came while it waited for blocks with less than they had."""
         self.tried = False
         """Admission looked at it once at least."""
         self.passed = 0

@@ -48,7 +48,11 @@ class Workload:
         self.ready: list[Request] = []
         self.publishing: list[Request] = []
         self.batch_running: list[Request] = []
+        self.rows = 0
+        """Sequences that the running requests have, or will have when their prompts are done."""
         self._excesses: tuple[float, float] | None = None
+        self._failed: tuple[int, float] | None = None
+        """Blocks short, and excess to be, of a taker that no plan was found for since requests last moved."""
         self._no_plan: dict[str, tuple[int, tuple[int, float]]] = {}
         """Account -> the least that no plan was found for since requests last moved, and for whom."""
 
@@ -86,6 +90,8 @@ class Workload:
         request.admitted_with = request.longest
         request.passed = 0
         request.match = None
+        request.rows = request.width
+        self.rows += request.rows
         insort(self.running, request, key=BY_ORDER)
         self.running_by_account.add(request)
         if request.is_batch:
@@ -137,11 +143,15 @@ class Workload:
             return True
         if not self.may_make_room(step, taker, needed):
             return False
-        planner = PreemptionPlanner(self.pool, self.running, self.running_by_account, self.batch_running)
+        leaving = self.transfers is not None and self.transfers.leaving > 0
+        planner = PreemptionPlanner(
+            self.pool, self.running, self.running_by_account, self.batch_running, any_leaving=leaving
+        )
         victims = planner.plan(taker, needed)
         if victims is None:
             taker.plan_after = step.number + planner.again_in
             self._no_plan[ledger.id] = (needed, taker.order)
+            self._remember_failure(taker, needed)
             return False
         for victim in victims:
             self.preempt(victim, step, ledger)
@@ -155,6 +165,13 @@ class Workload:
         if failed is not None and needed >= failed[0] and taker.order >= failed[1]:
             return False
         return not self._is_hopeless(taker, needed)
+
+    def _remember_failure(self, taker: Request, needed: int) -> None:
+        """No plan for this taker: nor is there one for others who are short of more and will have more."""
+        short = needed - self.pool.accounts.room(taker.ledger)
+        excess = _excess_with(taker.ledger, needed)
+        if self._failed is None or (short <= self._failed[0] and excess <= self._failed[1]):
+            self._failed = (short, excess)
 
     # --- chunks -------------------------------------------------------------------------------------------------------
 
@@ -187,6 +204,12 @@ class Workload:
         own = self.running_by_account.of(taker.account)
         if own and own[-1].order > taker.order:
             return False
+        if (
+            self._failed is not None
+            and needed - self.pool.accounts.room(taker.ledger) >= self._failed[0]
+            and _excess_with(taker.ledger, needed) >= self._failed[1]
+        ):
+            return True
         if self.transfers is not None and self.transfers.leaving:
             return False
         if self._excesses is None:
@@ -200,9 +223,11 @@ class Workload:
 
     def _moved(self) -> None:
         self._excesses = None
+        self._failed = None
         self._no_plan.clear()
 
     def _leave(self, request: Request) -> None:
+        self.rows -= request.rows
         self.running.remove(request)
         self.running_by_account.remove(request)
         if request.is_batch:
@@ -249,6 +274,7 @@ class Workload:
                 request.swap = None  # it is computed again
             else:
                 swap.stowed = stowed
+            self.waiting.changed(request)
 
         request.swap = swap
         if not self.transfers.stow(request.ledger, list(unique), ended):
@@ -270,3 +296,8 @@ class Workload:
                 sequence.table = None
             sequence.computed = 0
         return freed
+
+
+def _excess_with(ledger: Ledger, blocks: int) -> float:
+    """The active excess that an account will have with so many blocks more."""
+    return max(0, ledger.active + blocks - ledger.reservation) / ledger.weight
