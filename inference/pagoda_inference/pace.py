@@ -10,8 +10,8 @@ FOLLOW = 0.1
 """How much of a new step's slowness is believed."""
 SLOWEST, FASTEST = 4.0, 0.25
 """Bounds of what one step can say: the machine may have done something else."""
-LEAST_TARGET = 2.5
-"""A step's target is never below so many times its fixed part: below that, steps would do nothing but begin."""
+LEAST_TARGET = 3.5
+"""A step's target is never below so many times its fixed part: below that, steps would do little but begin."""
 
 
 class Pace:

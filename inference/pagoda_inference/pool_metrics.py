@@ -50,7 +50,7 @@ class PoolCollector:
         limits = self._engine.pace.limits()
         target = 0.0 if limits.target_s == inf else limits.target_s
         yield GaugeMetricFamily("pagoda_step_target_seconds", "Most that a step should take; 0: no matter.", target)
-        costs = GaugeMetricFamily("pagoda_step_cost_seconds", "What a step takes, as learnt.", labels=["part"])
+        costs = GaugeMetricFamily("pagoda_step_cost_seconds", "What a step takes, as it is now.", labels=["part"])
         for part, seconds in (("base", limits.base_s), ("row", limits.row_s), ("token", limits.token_s)):
             costs.add_metric([part], seconds)
         yield costs

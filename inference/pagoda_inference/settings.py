@@ -150,7 +150,7 @@ class Settings:
             _amount,
             "--step-target-ms",
         ),
-    ] = 200.0
+    ] = 160.0
     max_running: Annotated[
         int, Setting("PAGODA_ENGINE_MAX_RUNNING", "most requests in a step", _count, "--max-running")
     ] = 64

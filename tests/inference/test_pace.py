@@ -74,7 +74,7 @@ def test_steps_that_are_all_alike_do_not_unlearn_the_rest() -> None:
 
 
 def test_a_target_below_what_any_step_takes_is_raised() -> None:
-    assert Pace(0.01, RATES).limits().target_s == pytest.approx(2.5 * BASE)
+    assert Pace(0.01, RATES).limits().target_s == pytest.approx(3.5 * BASE)
 
 
 def test_rates_are_measured_on_the_backend_itself() -> None:

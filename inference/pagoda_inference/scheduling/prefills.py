@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from heapq import heapify, heappop, heappush
 
 from pagoda_inference.kv.accounts import Ledger
@@ -25,35 +26,36 @@ class Prefills:
         return bool(len(workload.waiting)) or any(not request.decoding for request in workload.running)
 
     def first_to_serve(self) -> int | None:
-        """Tokens of a prompt that shall not wait for the others' decodes: of a tenant that has nothing that decodes,
-        and no more service than those have most of whose requests decode. None if there is none.
+        """Tokens of a prompt that shall not wait for the others' decodes: of a tenant beside whom most that decodes is
+        of tenants with no less service. None if there is none.
 
-        A tenant that could not be served in its last step is not waited for.
+        A request that could not come when it was looked at first is not waited for.
         """
         workload = self._workload
-        if not workload.running or not (len(workload.waiting) or workload.counters.backlogged):
+        decoding = Counter(request.account for request in workload.running if request.decoding)
+        if not decoding:
             return None
+        ledgers = {ledger.id: ledger for ledger in workload.running_by_account.ledgers()}
         first: Request | None = None
-        for account in sorted({*workload.waiting.accounts(), *workload.counters.backlogged}):
+        for account in sorted({*workload.waiting.accounts(), *ledgers}):
             request = self._first_of(account)
-            if request is not None and (first is None or request.ledger.service < first.ledger.service):
+            if request is None or (first is not None and request.ledger.service >= first.ledger.service):
+                continue
+            ahead = sum(
+                count
+                for other, count in decoding.items()
+                if other != account and ledgers[other].service >= request.ledger.service
+            )
+            if ahead * 2 >= decoding.total():
                 first = request
-        if first is None:
-            return None
-        served = sum(1 for request in workload.running if request.ledger.service >= first.ledger.service)
-        if served * 2 < len(workload.running):
-            return None
-        return max(1, first.sequences[0].uncomputed - self._cached(first))
+        return None if first is None else max(1, first.sequences[0].uncomputed - self._cached(first))
 
     def _first_of(self, account: str) -> Request | None:
-        """The account's oldest prompt without a token, if it has nothing that decodes and is not known to be stuck."""
+        """The account's oldest prompt without a token, if it is not known to be stuck."""
         workload = self._workload
-        running = workload.running_by_account.of(account)
-        if any(request.decoding for request in running):
-            return None
-        unbegun = [request for request in running if not request.begun and not request.loading]
-        if unbegun:
-            return unbegun[0]
+        for request in workload.running_by_account.of(account):
+            if not request.begun and not request.loading:
+                return request
         waiting = workload.waiting.of(account)
         return waiting[0] if waiting and not waiting[0].begun and not waiting[0].tried else None
 

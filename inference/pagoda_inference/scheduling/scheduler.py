@@ -145,9 +145,11 @@ class Scheduler:
         if self.transfers is not None:
             self.transfers.poll()
             self._admission.arrival.take_ready(step, now)
-        self._decodes.schedule(step, self._most_decodes(limits))
+        first = self._prefills.first_to_serve() if limits.limited else None
+        self._decodes.schedule(step, self._most_decodes(limits, first))
         rows = len(step.chunks)
-        self._prefills.schedule(step, limits.tokens(rows, self.token_budget - rows), now)
+        budget = limits.tokens(rows, self.token_budget - rows)
+        self._prefills.schedule(step, budget if first is None else min(budget, first), now)
         return step
 
     def complete(self, step: Step, results: SequenceOf[Result], now: float) -> Produced:
@@ -178,11 +180,10 @@ class Scheduler:
                 ledger.produced = 0
         return produced
 
-    def _most_decodes(self, limits: StepLimits) -> int | None:
-        """Sequences that there is time for, beside the prompts."""
+    def _most_decodes(self, limits: StepLimits, first: int | None) -> int | None:
+        """Sequences that there is time for, beside the prompts. ``first``: tokens of one that shall not wait."""
         if not limits.limited:
             return None
-        first = self._prefills.first_to_serve()
         if first is not None:
             return limits.decodes_beside_first(first)
         return limits.decodes(prompts=self._prefills.any_prompts)
