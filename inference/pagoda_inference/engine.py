@@ -278,9 +278,7 @@ class Engine:
                 self._guarded(generation, self._search, candidates)
 
     def check(self) -> None:
-        """Debug builds: the pool's invariants hold and every block that is held is held by a running request, a
-        published prefix or a copy.
-        """
+        """Debug builds: the pool's invariants hold, and every block is held by a request, a prefix or a copy."""
         self._scheduler.check()
 
     # --- one generation -----------------------------------------------------------------------------------------------
