@@ -59,6 +59,7 @@ class Ledger:
         "queue_wait_s",
         "reservation",
         "retired",
+        "rows",
         "service",
         "shared",
         "tokens_in",
@@ -91,6 +92,8 @@ class Ledger:
         """Order of creation: breaks ties, and never comes again."""
         self.heap_key = 0.0
         """Its valid place in ``Eviction``'s heap."""
+        self.rows = 0
+        """Sequences of its running requests."""
         self.produced = 0
         """Tokens of the present step, not yet in ``tokens_out`` and ``service``."""
         self.service = 0.0

@@ -116,6 +116,30 @@ class BlockStore:
 
     # --- taking and losing --------------------------------------------------------------------------------------------
 
+    def _take_one(self, ledger: Ledger) -> Block:
+        """One block, as ``_take`` gives several: what nearly every step of an answer needs."""
+        accounts, free = self.accounts, self._free
+        active, cached, reservation = ledger.active, len(ledger.lru), ledger.reservation
+        if active >= ledger.limit or (active >= reservation and accounts.committed >= self.total):
+            raise PoolExhausted(f"1 block wanted, room for {accounts.room(ledger)}")
+        if active + cached >= ledger.limit:
+            self._eviction.evict(ledger, "own_lru", ledger)
+        if not free and len(self._blocks) == self.total:
+            self._eviction.make_free(ledger, 1, 0)
+        if free:
+            block = free.pop()
+        else:
+            block = Block(len(self._blocks))
+            self._blocks.append(block)
+        block.account = ledger
+        block.references = 1
+        ledger.active = active + 1
+        if active >= reservation:
+            accounts.committed += 1
+        if ledger.lru:
+            self._eviction.rose(ledger)
+        return block
+
     def _take(self, ledger: Ledger, count: int) -> list[Block]:
         """Blocks for a table of the ledger, each held once. Raises PoolExhausted, having changed nothing."""
         if not count:
@@ -155,7 +179,8 @@ class BlockStore:
         ledger = block.account
         assert ledger is not None
         ledger.lru.pop(block.id, None)
-        ledger.unsaved.pop(block.id, None)
+        if ledger.unsaved:
+            ledger.unsaved.pop(block.id, None)
         block.account = None
         self._free.append(block)
         if ledger is self.accounts.public:

@@ -138,6 +138,10 @@ class Pool(BlockStore):
         Adds blocks at the end, and replaces blocks in that range that other tables hold too by copies (copy-on-write).
         Returns the (source, destination) blocks that the backend has to copy before it writes.
         """
+        if not table.forked and 0 < end - table.capacity <= self.block_size:
+            table.blocks.append(self._take_one(table.account).id)
+            table.capacity += self.block_size
+            return []
         shared = self._shared_from(table, start) if table.forked else ()
         wanted = max(0, self.blocks_for(end) - len(table.blocks))
         taken = self._take(table.account, wanted + len(shared))
@@ -200,14 +204,16 @@ class Pool(BlockStore):
             return
         table.account.committed += 1
         chain, index = table.chain, self.index
-        chain.extend(tokens, full)
+        if len(chain.keys) < full:
+            chain.extend(tokens, full)
         while table.last is not None and table.findable < full:
             place = table.findable
             key = chain.keys[place]
             own = self._blocks[table.blocks[place]]
             entry = index.find(table.last, key, chain.packed[place])
             if entry is None:
-                self._drop_orphan(key)
+                if index.holds(key):
+                    self._drop_orphan(key)
                 entry = index.insert(table.last, key, chain.packed[place], chain.root)
             if entry is None:
                 table.found(place, None)  # a collision: the chain ends here

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
 from pagoda_inference.kv.entry import Entry, ScopeRoot
-from pagoda_inference.kv.lineages import Lineages
+from pagoda_inference.kv.lineages import ANYBODY, Lineages
 
 __all__ = ["PUBLIC", "Chain", "Digest", "Entry", "PrefixIndex", "ScopeRoot", "chain_digest", "pack"]
 
@@ -187,9 +187,10 @@ class PrefixIndex:
 
     def forget(self, entry: Entry) -> None:
         """Nobody finds it any more. Doing it again does nothing."""
-        if self.is_known(entry):
+        if self._entries.get(entry.key) is entry:
             del self._entries[entry.key]
-            self.lineages.forget(entry)
+            if entry.used_by != ANYBODY:
+                self.lineages.forget(entry)
             if entry.root is self.public_root:
                 self.published -= 1
 

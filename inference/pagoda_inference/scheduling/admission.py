@@ -101,11 +101,12 @@ class Admission:
                 slot_victim = self._slot_victim(ledger)
                 if slot_victim is None:
                     return None
-        if self._saving.holds_back(ledger.id):
-            return None
         room = self._pool.accounts.room(ledger)
         queue = workload.waiting.of(ledger.id)
-        if not queue or self._is_blocked(step, ledger, room, queue[0]):
+        if not queue or self._saving.holds_back(queue[0], step.number):
+            return None
+        if self._is_blocked(step, ledger, room, queue[0]):
+            self._saving.waits(queue[0], step.number)
             return None
         for position, request in enumerate(queue):
             request.tried = True
@@ -121,6 +122,7 @@ class Admission:
             if request.passed >= MAX_PASSED or position >= MAX_PASSED or (room < 2 and ledger.active):
                 break  # no request takes less than two blocks
         self._blocked[ledger.id] = (room, self._state_of(ledger))
+        self._saving.waits(queue[0], step.number)
         return None
 
     def _admit(self, step: Step, request: Request, now: float) -> None:

@@ -83,11 +83,7 @@ class Decodes:
         """Accounts too far ahead of another that is backlogged: see ``fairness``."""
         if not self._workload.counters.backlogged:
             return set()
-        by_account = self._workload.running_by_account
-        decoding = [
-            (ledger, sum([len(request.sequences) for request in by_account.of(ledger.id)]))
-            for ledger in by_account.ledgers()
-        ]
+        decoding = [(ledger, ledger.rows) for ledger in self._workload.running_by_account.ledgers()]
         paused = self._workload.counters.too_far_ahead(decoding)
         step.paused = bool(paused)
         return paused

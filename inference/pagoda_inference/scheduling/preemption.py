@@ -11,7 +11,7 @@ from __future__ import annotations
 from pagoda_inference.kv.accounts import Ledger
 from pagoda_inference.kv.pool import Pool
 from pagoda_inference.scheduling.queues import RequestsByAccount
-from pagoda_inference.scheduling.sequence import Request
+from pagoda_inference.scheduling.sequence import Request, RequestState
 
 QUANTUM = 16
 """Tokens a request may produce after each (re)admission before it can be preempted again: no ping-pong."""
@@ -106,7 +106,7 @@ class PreemptionPlanner:
     def _own(self, taker: Request, ledger: Ledger) -> Request | None:
         """At its own limit an account can only take from itself: its youngest, batch before all, never its oldest."""
         for request in reversed(self._by_account.of(ledger.id)[1:]):
-            if request.order <= taker.order:
+            if not gives_way(request, taker):
                 return None
             if self._may_go(request, taker):
                 return request
@@ -144,7 +144,7 @@ class PreemptionPlanner:
             for request in reversed(self._by_account.of(account)):
                 if request is taker or request is oldest or request in self._victims:
                     continue
-                if request.ledger is taker.ledger and request.order <= taker.order:
+                if request.ledger is taker.ledger and not gives_way(request, taker):
                     break
                 if not self._may_go(request, taker):
                     continue
@@ -168,6 +168,15 @@ class PreemptionPlanner:
         """The excess that the taker's account will have."""
         ledger = taker.ledger
         return max(0, self._active_of(ledger) + needed - ledger.reservation) / ledger.weight
+
+
+def gives_way(request: Request, taker: Request) -> bool:
+    """Whether a request may lose its blocks to another of its own account: to an older one that runs, and to one of a
+    better class. An older one that waits gains nothing that would be worth computing both again.
+    """
+    if taker.state is RequestState.RUNNING:
+        return request.order > taker.order
+    return request.order[0] > taker.order[0]
 
 
 def _exclusive_bounds(request: Request) -> tuple[int, int]:

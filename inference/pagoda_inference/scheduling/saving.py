@@ -1,4 +1,4 @@
-"""No request is overtaken for ever: blocks are saved for one that others' requests have passed too often."""
+"""Blocks go first to whom they are owed: to the account that will have least of those whose requests wait for them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,32 @@ from pagoda_inference.scheduling.workload import Workload
 MOST_OVERTAKEN = 64
 """Requests of other accounts that may come before a head of a queue which has less than they have and waits for
 blocks."""
+REMEMBERED = 4
+"""Steps for which a head that could not have its blocks is thought to wait for them still."""
 
 
 class Saving:
-    """Counts how often the heads of queues are overtaken, and for whom others are held back."""
+    """Holds requests back for the sake of others.
+
+    While a head of a queue waits for blocks, free ones are left to it by those whose accounts would have more than its
+    own: they would only be taken back by preemption. And no head is overtaken for ever: after MOST_OVERTAKEN nobody
+    with as much comes before it, even if it could not be served yet.
+    """
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
+        self._poorest: Request | None = None
+        self._seen = 0
         self._saved_for: Request | None = None
+
+    def waits(self, head: Request, number: int) -> None:
+        """In step ``number`` the head of a queue could not have its blocks."""
+        ledger, match = head.ledger, head.match
+        if match is None or head.is_batch or ledger.limit - ledger.active < match.needed:
+            return  # it waits for its own account, or for whatever others leave
+        poorest = self._owed(number)
+        if poorest is None or poorest is head or self._excess_to_be(head) < self._excess_to_be(poorest):
+            self._poorest, self._seen = head, number
 
     def admitted(self, request: Request) -> None:
         """A request has come: who waits with less than its account has was overtaken once more."""
@@ -30,24 +48,45 @@ class Saving:
             if head.ledger.limit - head.ledger.active < head.match.needed:
                 continue  # it waits for its own account
             head.overtaken += 1
-            if head.overtaken >= MOST_OVERTAKEN and self._served() is None:
+            if head.overtaken >= MOST_OVERTAKEN and self._saved() is None:
                 self._saved_for = head
 
-    def holds_back(self, account: str) -> bool:
-        """Whether requests of the account must wait: it has at least what the one saved for will have."""
-        head = self._served()
-        if head is None or head.account == account:
+    def holds_back(self, head: Request, number: int) -> bool:
+        """Whether the account of ``head`` must leave what is free to another in step ``number``."""
+        saved = self._saved()
+        apart = saved is not None and saved.account != head.account
+        if saved is not None and apart and head.ledger.active_excess >= self._excess_to_be(saved):
+            return True
+        poorest = self._owed(number)
+        if poorest is None or poorest.account == head.account or poorest.match is None:
             return False
-        return self._workload.ledger(account).active_excess >= self._excess_to_be(head)
+        accounts = self._workload.pool.accounts
+        needed = self._workload.pool.blocks_for(len(head.sequences[0].tokens)) + 1
+        if head.match is not None:
+            needed = head.match.needed
+        if needed + poorest.match.needed <= accounts.total - accounts.committed:
+            return False  # there is enough for both
+        ledger = head.ledger
+        return max(0, ledger.active + needed - ledger.reservation) / ledger.weight > self._excess_to_be(poorest)
 
-    def _served(self) -> Request | None:
-        """For whom blocks are saved now."""
-        head = self._saved_for
-        if head is not None and (head.state is not RequestState.WAITING or head.match is None):
-            head = self._saved_for = None
+    def _owed(self, number: int) -> Request | None:
+        """The head that waits for blocks and whose account will have least."""
+        head = self._poorest
+        if head is None or number - self._seen > REMEMBERED or not _waits(head):
+            return None
         return head
+
+    def _saved(self) -> Request | None:
+        """For whom blocks are saved whatever it takes."""
+        if self._saved_for is not None and not _waits(self._saved_for):
+            self._saved_for = None
+        return self._saved_for
 
     def _excess_to_be(self, head: Request) -> float:
         assert head.match is not None
         ledger = head.ledger
         return max(0, ledger.active + head.match.needed - ledger.reservation) / ledger.weight
+
+
+def _waits(head: Request) -> bool:
+    return head.state is RequestState.WAITING and head.match is not None

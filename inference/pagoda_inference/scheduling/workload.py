@@ -10,7 +10,7 @@ from pagoda_inference.kv.pool import Pool
 from pagoda_inference.kv.transfers import Transfers
 from pagoda_inference.protocol import Error
 from pagoda_inference.scheduling.fairness import VirtualTokenCounters
-from pagoda_inference.scheduling.preemption import PreemptionPlanner
+from pagoda_inference.scheduling.preemption import PreemptionPlanner, gives_way
 from pagoda_inference.scheduling.queues import BY_ORDER, RequestsByAccount
 from pagoda_inference.scheduling.sequence import Request, RequestState, Sequence, Swap
 from pagoda_inference.scheduling.step import ScheduledChunk, Step
@@ -79,7 +79,10 @@ class Workload:
         """A new request waits."""
         request.ledger = ledger
         for sequence in request.sequences:
-            sequence.chain = self.pool.chain(request.account, request.scope)
+            chain = sequence.chain = self.pool.chain(request.account, request.scope)
+            # Hashed as it comes, once: steps only look up.
+            chain.align(sequence.tokens, (len(sequence.tokens) - 1) // self.pool.block_size)
+            chain.extend(sequence.tokens, len(sequence.tokens) // self.pool.block_size)
         self.counters.saw_prompt(request.prompt_length)
         self.waiting.add(request)
 
@@ -91,6 +94,7 @@ class Workload:
         request.passed = 0
         request.match = None
         request.rows = request.width
+        request.ledger.rows += request.rows
         self.rows += request.rows
         insort(self.running, request, key=BY_ORDER)
         self.running_by_account.add(request)
@@ -202,7 +206,7 @@ class Workload:
     def _is_hopeless(self, taker: Request, needed: int) -> bool:
         """A quick no, before anything is planned."""
         own = self.running_by_account.of(taker.account)
-        if own and own[-1].order > taker.order:
+        if own and gives_way(own[-1], taker):
             return False
         if (
             self._failed is not None
@@ -228,6 +232,7 @@ class Workload:
 
     def _leave(self, request: Request) -> None:
         self.rows -= request.rows
+        request.ledger.rows -= request.rows
         self.running.remove(request)
         self.running_by_account.remove(request)
         if request.is_batch:
