@@ -30,8 +30,7 @@ class Resolved:
         """
         if answer.version != self.publish.version or not self.refused:
             return answer
-        known = {each.id for each in answer.prefixes}
-        missing = tuple(each for each in self.refused if each.id not in known)
+        missing = tuple(each for each in self.refused if each not in answer.prefixes)
         return msgspec.structs.replace(answer, prefixes=answer.prefixes + missing)
 
 
@@ -41,6 +40,8 @@ def resolve(message: Publish, tokenizer: ChatTokenizer, *, context_length: int, 
     refused: list[PublishedPrefix] = []
     for prefix in message.prefixes:
         try:
+            if any(prefix.id == other.id for other in resolved):
+                raise InvalidCommand("invalid_request", "the id is in the list twice: give each prefix its own")
             tokens = prefix_tokens(prefix, tokenizer, vocabulary_size)
             if len(tokens) >= context_length:
                 raise InvalidCommand(

@@ -20,14 +20,12 @@ from pagoda_inference import logs
 from pagoda_inference.address import Address
 from pagoda_inference.connection import Connection
 from pagoda_inference.listening import AddressTaken
-from pagoda_inference.protocol import METHODS, SERVICE, Command, Error, Watch, decoder, encode
+from pagoda_inference.protocol import MAX_MESSAGE_BYTES, METHODS, SERVICE, Command, Error, Watch, decoder, encode
 from pagoda_inference.service import Service
 
 logger = logging.getLogger(__name__)
 Context: TypeAlias = grpc.aio.ServicerContext
 
-MAX_MESSAGE_BYTES = 16 << 20
-"""A command's limit: far above any prompt that fits a context."""
 MIN_WATCH_INTERVAL_S = 0.05
 STOP_GRACE_S = 3.0
 """How long connections may take to read the last events when the engine stops."""

@@ -24,6 +24,7 @@ from pagoda_inference.client.channel import (
     translate,
 )
 from pagoda_inference.client.errors import EngineRefused, EngineUnavailable
+from pagoda_inference.client.packing import packed
 from pagoda_inference.client.subscription import Subscription
 from pagoda_inference.protocol import (
     METHODS,
@@ -85,7 +86,7 @@ class EngineClient:
         self._failure: Exception = EngineUnavailable(f"not connected to the engine at {address} yet")
         self._changed = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
-        self._outbox: deque[tuple[Command, asyncio.Future[None] | None]] = deque()
+        self._outbox: deque[tuple[bytes, asyncio.Future[None] | None]] = deque()
         self._outgoing = asyncio.Event()
         self._subscriptions: dict[int, Subscription] = {}
         self._last_subscription = 0
@@ -136,14 +137,14 @@ class EngineClient:
         """Start a generation and subscribe to it. The same id and account again subscribes to the running one."""
         subscription, number = self._subscribe(command.id, command.account, 0)
         if number:
-            self._send(msgspec.structs.replace(command, subscription=number))
+            self._ask(subscription, number, msgspec.structs.replace(command, subscription=number))
         return subscription
 
     def attach(self, id: str, account: str, after_seq: int = 0) -> Subscription:
         """Subscribe to the events after ``after_seq``."""
         subscription, number = self._subscribe(id, account, after_seq)
         if number:
-            self._send(Attach(id, account, after_seq, number))
+            self._ask(subscription, number, Attach(id, account, after_seq, number))
         return subscription
 
     async def acknowledge(self, id: str, account: str, seq: int) -> None:
@@ -220,8 +221,17 @@ class EngineClient:
         if self._subscriptions.pop(number, None) is not None and self._info is not None:
             self._send(Detach(number))
 
+    def _ask(self, subscription: Subscription, number: int, command: Command) -> None:
+        """Send what a subscription begins with; what cannot be sent ends it, and concerns nobody else."""
+        try:
+            self._send(command)
+        except EngineRefused as refusal:
+            del self._subscriptions[number]
+            subscription.end(refusal)
+
     def _send(self, command: Command, sent: asyncio.Future[None] | None = None) -> None:
-        self._outbox.append((command, sent))
+        """Raises EngineRefused for a command that no message can carry."""
+        self._outbox.append((packed(command), sent))
         self._outgoing.set()
 
     async def _sent(self, command: Command) -> None:
@@ -331,8 +341,8 @@ class EngineClient:
                 await self._outgoing.wait()
                 self._outgoing.clear()
                 while self._outbox:
-                    command, sent = self._outbox.popleft()
-                    await stream.write(encode(command))
+                    message, sent = self._outbox.popleft()
+                    await stream.write(message)
                     if sent is not None and not sent.done():
                         sent.set_result(None)
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
+from math import inf
 
 from pagoda_inference.kv.block import Block
 from pagoda_inference.kv.prefix_index import PUBLIC
@@ -152,6 +153,7 @@ class Accounts:
         self.scaled = 1.0
         """What reservations were multiplied with because the pool shrank."""
         self.public = Ledger(PUBLIC)
+        self.public.host_bytes = self.public.disk_bytes = 0
         self._implicit = not required
         self._ledgers: dict[str, Ledger] = {PUBLIC: self.public}
         self._retired: list[Ledger] = []
@@ -211,7 +213,11 @@ class Accounts:
         returned are ``retire``d by the caller. Raises AccountsRefused, having changed nothing, where the list makes no
         sense. ``pool_blocks``: the pool it was made for; see ``scaled``.
         """
+        accounts = list(accounts)
         wanted = {account.id: account for account in accounts}
+        if len(wanted) < len(accounts):
+            twice = next(account.id for account in accounts if wanted[account.id] is not account)
+            raise _refused(f"Account {twice} is in the list twice: give each account once.")
         scaled = self._validate(wanted, pool_blocks)
         for id, account in wanted.items():
             ledger = self._ledgers.get(id)
@@ -258,8 +264,12 @@ class Accounts:
         for account in wanted.values():
             if account.id == PUBLIC:
                 raise _refused(f"Account {PUBLIC}: the engine keeps this one itself. Choose another id.")
-            if account.reservation < 0 or not account.weight > 0:
-                raise _refused(f"Account {account.id}: the reservation must be at least 0 and the weight above 0.")
+            if account.reservation < 0:
+                raise _refused(f"Account {account.id}: the reservation must be at least 0, not {account.reservation}.")
+            if not 0 < account.weight < inf:
+                raise _refused(f"Account {account.id}: the weight must be a number above 0, not {account.weight}.")
+            if account.limit is not None and account.limit < 0:
+                raise _refused(f"Account {account.id}: the limit must be at least 0, not {account.limit}.")
             if min(account.host_bytes or 0, account.disk_bytes or 0) < 0:
                 raise _refused(f"Account {account.id}: the quotas in bytes must be at least 0.")
             if account.limit is not None and account.reservation > account.limit:

@@ -43,9 +43,18 @@ from pagoda_inference.protocol.pool import (
     SetAccounts,
     Watch,
 )
-from pagoda_inference.protocol.wire import METHODS, PROTOCOL_VERSION, SERVICE, decoder, encode, method_path
+from pagoda_inference.protocol.wire import (
+    MAX_MESSAGE_BYTES,
+    METHODS,
+    PROTOCOL_VERSION,
+    SERVICE,
+    decoder,
+    encode,
+    method_path,
+)
 
 __all__ = [
+    "MAX_MESSAGE_BYTES",
     "METHODS",
     "PROTOCOL_VERSION",
     "SERVICE",

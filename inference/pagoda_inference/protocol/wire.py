@@ -24,6 +24,8 @@ from pagoda_inference.protocol.pool import (
 
 PROTOCOL_VERSION = 1
 SERVICE = "pagoda.inference.v1.Engine"
+MAX_MESSAGE_BYTES = 16 << 20
+"""A message's limit: far above any prompt that fits a context."""
 
 METHODS: dict[str, tuple[Any, Any]] = {
     "Stream": (Command, Frame),

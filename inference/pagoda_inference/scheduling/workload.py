@@ -61,7 +61,11 @@ class Workload:
     def ledger(self, account: str) -> Ledger:
         """The account's ledger; raises RequestRefused for an unknown account."""
         ledger = self.pool.accounts.find(account)
-        if ledger is None or ledger is self.pool.accounts.public:
+        if ledger is self.pool.accounts.public:
+            raise RequestRefused(
+                Error("unknown_account", f"The account {account} is the engine's own, of published prefixes alone.")
+            )
+        if ledger is None:
             raise RequestRefused(
                 Error("unknown_account", "The engine does not know this tenant (yet). Try again in a few seconds.")
             )
