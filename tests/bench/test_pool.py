@@ -27,7 +27,8 @@ def test_the_load_is_steady_and_finds_prefixes() -> None:
     load.run(200, measured=True)
     together = {run + wait for run, wait in zip(load.samples["running"], load.samples["waiting"], strict=True)}
     assert together == {4 * TENANTS}
-    assert max(load.samples["running"]) == TENANTS
+    # One slot in eight is there besides, for tenants that have none.
+    assert TENANTS <= max(load.samples["running"]) <= TENANTS + TENANTS // 8
     assert sum(load.samples["ended"]) > 0
     assert load.hit_ratio() > 0
 
