@@ -81,6 +81,8 @@ class Arrival:
             self._pool.append(other.table, 0, len(other.tokens) - request.fork_at)
 
     def _open(self, request: Request, sequence: Sequence) -> None:
+        if request.forgotten:  # it begins with nothing of what can be found, published blocks among it
+            sequence.chain = self._pool.chain(request.account, request.scope)
         assert sequence.chain is not None
         sequence.table = self._pool.open_table(request.ledger, sequence.chain, request.lineage)
         if request.forgotten:
