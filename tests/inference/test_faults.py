@@ -75,7 +75,8 @@ async def faulty(start_engine, monkeypatch, request, captured_logs):
     monkeypatch.setattr(FaultyBackend, "fault", request.param)
 
     def load(model: str, *, block_size: int, pool_tokens: int, **_: object):
-        return FaultyBackend(block_size=block_size, pool_tokens=pool_tokens), FragileTokenizer(), "faulty"
+        # A step is long enough for a cancel to come before the answer's end.
+        return FaultyBackend(block_size=block_size, pool_tokens=pool_tokens, step_ms=1), FragileTokenizer(), "faulty"
 
     monkeypatch.setattr(daemon, "load_model", load)
     engine = await start_engine()

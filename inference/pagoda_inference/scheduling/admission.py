@@ -170,6 +170,8 @@ class Admission:
         if room >= needed:
             return True
         if not request.ledger.active and needed > self._pool.accounts.effective_limit(request.ledger):
+            if self._awaits_prefix(request):
+                return False
             # Its answers shared more when they had grown to the limit than they can when they are computed again.
             if request not in step.exhausted:
                 step.exhausted.append(request)
@@ -178,6 +180,11 @@ class Admission:
             return False
         # A victim may have shared prefix blocks with the request: they are cached now, and waking them counts.
         return self._pool.accounts.room(request.ledger) >= self._needed(request)
+
+    def _awaits_prefix(self, request: Request) -> bool:
+        """Whether it begins with a published prefix that is not computed yet: with it, it needs less."""
+        chain = request.sequences[0].chain
+        return bool(self._workload.publishing) and chain is not None and self._published(request) > chain.public
 
     def _least_need(self, request: Request) -> int:
         """No more than ``_needed``, in no time: what was found last, unless more can have been cached since."""
