@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pagoda_inference.protocol import Account, Sampling
-from tests.kv.engine_events import OFTEN, SELDOM
+from tests.kv.engine_events import OFTEN, RARE, SELDOM
 from tests.kv.engine_listener import Job
 from tests.kv.engine_reference import Reference
 from tests.kv.engine_shape import Shape
@@ -315,5 +315,6 @@ def test_everything_happened() -> None:
     """Runs after the machine: what never fired was not tested."""
     examples = TestWholeEngine.settings.max_examples
     wanted = (OFTEN if examples >= 60 else []) + (SELDOM if examples >= 400 else [])
+    wanted += RARE if examples >= 2000 else []
     missing = [kind for kind in wanted if not FIRED[kind]]
     assert not missing, f"never happened: {missing} in {dict(FIRED)}"
