@@ -23,7 +23,6 @@ SELDOM = [
     "purge hit", "purge hit a tier", "purge while it runs", "slot victim",
     "load whole", "promoted host", "promoted disk", "demoted disk",
     "unstow found blocks in the pool", "restart found something",
-   
     "refused unknown_account", "refused queue_full", "refused invalid_request", "error model_error",
     "error kv_limit_exceeded", "error unknown_account", "finished stop", "finished cancelled",
 ]  # fmt: skip
