@@ -144,6 +144,7 @@ class DiskTier:
                 self.damaged(copy, error)
             else:
                 self.counters.stored += 1
+            self.enforce()  # a quota may have been lowered while it was on its way
 
         self.waiting += 1
         self._edits = None  # what is erased from now on comes after this
