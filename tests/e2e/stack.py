@@ -135,6 +135,10 @@ class Stack:
         except (urllib.error.URLError, OSError):
             return False
 
+    def active_blocks(self) -> int:
+        """Blocks that tenants' requests hold; what is published stays active."""
+        return sum(account.active for account in self.pool().accounts if account.id != "public")
+
     def pool(self) -> PoolReport:
         """The engine's own report, asked for now."""
         with SyncEngineClient(default_address(self.home)) as client:

@@ -94,7 +94,7 @@ def test_stop_ends_the_answer_and_gives_the_blocks_back(member: ChatPage, stack:
     member.wait_for_text(40)
     stopped = member.stop()
     expect(member.usage).to_have_text(re.compile(r"\d+ prompt, \d+ cached"))
-    until(lambda: sum(account.active for account in stack.pool().accounts) == 0, 5, "blocks are still active")
+    until(lambda: stack.active_blocks() == 0, 5, "blocks are still active")
     assert member.text() == stopped
     expect(member.continue_button).to_be_visible()
 

@@ -130,5 +130,5 @@ def test_everything_adds_up_after_a_storm(stack: Stack, demo: dict[str, Any]) ->
     print(f"{kills} kills, {dict(seen)}")
     assert seen["complete"] > 0
     assert [problem for person in people for problem in person.problems] == []
-    until(lambda: sum(account.active for account in stack.pool().accounts) == 0, 60, "blocks are still active")
+    until(lambda: stack.active_blocks() == 0, 60, "blocks are still active")
     until(lambda: sum(account.running + account.waiting for account in stack.pool().accounts) == 0, 10, "still at work")
