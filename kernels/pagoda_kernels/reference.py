@@ -16,15 +16,41 @@ import torch
 
 from pagoda_kernels.batch import PagedBatch
 
+FLOAT8_GREATEST = 448.0
+"""The greatest number of float8_e4m3fn; what a pool of them stores is cut to it."""
+
 
 def write_kv(
-    keys: torch.Tensor, values: torch.Tensor, key_pool: torch.Tensor, value_pool: torch.Tensor, slots: torch.Tensor
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    key_pool: torch.Tensor,
+    value_pool: torch.Tensor,
+    slots: torch.Tensor,
+    *,
+    key_scale: torch.Tensor | None = None,
+    value_scale: torch.Tensor | None = None,
 ) -> None:
-    """Store keys [T, Hkv, D] and values [T, Hkv, Dv] of a step's tokens in their ``slots`` [T]."""
+    """Store keys [T, Hkv, D] and values [T, Hkv, Dv] of a step's tokens in their ``slots`` [T]; none where negative.
+
+    key_scale, value_scale: float32 [Hkv], what the stored numbers are to be multiplied with: they are divided by it.
+    Pools of float8_e4m3fn store what is too great for them as their greatest number.
+    """
     block_size = value_pool.shape[2]
+    if bool((slots < 0).any()):
+        kept = slots >= 0
+        keys, values, slots = keys[kept], values[kept], slots[kept]
     blocks, offsets = slots // block_size, slots % block_size
-    key_pool[blocks, :, :, offsets] = keys.to(key_pool.dtype)
-    value_pool[blocks, :, offsets] = values.to(value_pool.dtype)
+    key_pool[blocks, :, :, offsets] = _stored(keys, key_scale, key_pool.dtype)
+    value_pool[blocks, :, offsets] = _stored(values, value_scale, value_pool.dtype)
+
+
+def _stored(numbers: torch.Tensor, scale: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor:
+    """numbers [T, Hkv, D] as a pool of ``dtype`` keeps them."""
+    if scale is not None:
+        numbers = numbers.float() / scale[:, None]
+    if dtype == torch.float8_e4m3fn:
+        numbers = numbers.float().clamp(-FLOAT8_GREATEST, FLOAT8_GREATEST)
+    return numbers.to(dtype)
 
 
 def copy_blocks(pools: Iterable[torch.Tensor], pairs: Sequence[tuple[int, int]]) -> None:
@@ -97,12 +123,17 @@ def paged_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    key_scale: torch.Tensor | None = None,
+    value_scale: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Causal attention of ``query`` [T, Hq, D] over the pooled KV of its sequences; the step's own KV is written.
 
     scaling: of the scores before ``softcap`` (cap * tanh(score / cap)). sliding_window: a token sees itself and the
     ``sliding_window - 1`` tokens before it. sinks: [Hq], one more score per head that takes part in the softmax and
-    has no value. Computed in float32. Returns [T, Hq, Dv] in the query's dtype.
+    has no value. alibi_slopes: float32 [Hq], added to the capped scores times how far back a token lies, negative
+    (arXiv 2108.12409). key_scale, value_scale: float32 [Hkv], what the pools' numbers (float8_e4m3fn) are multiplied
+    with. Computed in float32. Returns [T, Hq, Dv] in the query's dtype.
     """
     output = query.new_empty(query.shape[0], query.shape[1], value_pool.shape[3])
     starts = batch.query_starts.tolist()
@@ -111,51 +142,76 @@ def paged_attention(
         of_length[end - start].append(sequence)
     for length, sequences in of_length.items():  # decodes are one group, every chunk usually its own
         rows = torch.tensor([range(starts[s], starts[s] + length) for s in sequences], device=query.device)
-        contexts = batch.context_lengths[sequences].long()
+        keys, values = _gather_kv(key_pool, value_pool, batch, sequences, key_scale, value_scale)
         output[rows] = _attend(
             query[rows].float(),
-            key_pool,
-            value_pool,
-            batch.block_tables[sequences].long(),
-            contexts,
+            keys,
+            values,
+            batch.context_lengths[sequences].long(),
             scaling,
             sliding_window,
             softcap,
             sinks,
+            alibi_slopes,
         ).to(output.dtype)
     return output
 
 
-def _attend(
-    query: torch.Tensor,
+def _gather_kv(
     key_pool: torch.Tensor,
     value_pool: torch.Tensor,
-    tables: torch.Tensor,
+    batch: PagedBatch,
+    sequences: Sequence[int],
+    key_scale: torch.Tensor | None,
+    value_scale: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys [n, Hkv, D, N] and values [n, Hkv, N, Dv] of n sequences, float32; N covers their longest context."""
+    kv_heads, block_size, value_size = value_pool.shape[1:]
+    contexts = batch.context_lengths[sequences].long()
+    tables = batch.block_tables[sequences].long()[:, : (int(contexts.max()) + block_size - 1) // block_size]
+    # Behind a context of its own, a sequence's table may name anything.
+    needed = torch.arange(tables.shape[1], device=tables.device) * block_size < contexts[:, None]
+    tables = tables.masked_fill(~needed, 0)
+    keys = key_pool[tables].permute(0, 2, 3, 1, 4).reshape(len(sequences), kv_heads, key_pool.shape[2], -1).float()
+    values = value_pool[tables].transpose(1, 2).reshape(len(sequences), kv_heads, -1, value_size).float()
+    if key_scale is not None:
+        keys = keys * key_scale.float()[:, None, None]
+    if value_scale is not None:
+        values = values * value_scale.float()[:, None, None]
+    return keys, values
+
+
+def _attend(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
     contexts: torch.Tensor,
     scaling: float,
     sliding_window: int | None,
     softcap: float | None,
     sinks: torch.Tensor | None,
+    alibi_slopes: torch.Tensor | None,
 ) -> torch.Tensor:
     """Attention of n sequences with equally many query tokens: query [n, t, Hq, D] -> [n, t, Hq, Dv]."""
     count, length, query_heads, head_size = query.shape
-    kv_heads, block_size, value_size = value_pool.shape[1:]
+    kv_heads, value_size = values.shape[1], values.shape[3]
     group = query_heads // kv_heads
-    tables = tables[:, : (int(contexts.max()) + block_size - 1) // block_size]
-    keys = key_pool[tables].permute(0, 2, 3, 1, 4).reshape(count, kv_heads, head_size, -1).float()
-    values = value_pool[tables].transpose(1, 2).reshape(count, kv_heads, -1, value_size).float()
     grouped = query.view(count, length, kv_heads, group, head_size).permute(0, 2, 3, 1, 4)
     scores = grouped.reshape(count, kv_heads, group * length, head_size) @ keys * scaling
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
+    scores = scores.view(count, kv_heads, group, length, -1)
     position = contexts[:, None] - length + torch.arange(length, device=query.device)  # [n, t], of the query tokens
     slot = torch.arange(keys.shape[-1], device=query.device)
+    if alibi_slopes is not None:
+        slopes = alibi_slopes.float().view(1, kv_heads, group, 1, 1)
+        scores = scores + slopes * (slot - position[..., None])[:, None, None]
     # What lies behind a context is another's, and may not even be numbers: weight 0 alone would not keep it out.
     values = values.masked_fill((slot >= contexts[:, None])[:, None, :, None], 0)
     visible = slot <= position[..., None]
     if sliding_window is not None:
         visible &= slot > position[..., None] - sliding_window
-    scores = scores.view(count, kv_heads, group, length, -1).masked_fill(~visible[:, None, None], -torch.inf)
+    scores = scores.masked_fill(~visible[:, None, None], -torch.inf)
     if sinks is not None:
         sink = sinks.float().view(1, kv_heads, group, 1, 1).expand(count, -1, -1, length, 1)
         weights = torch.cat([scores, sink], dim=-1).softmax(dim=-1)[..., :-1]

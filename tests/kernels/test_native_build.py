@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Counts compilations, which only write a file here."""
     calls: list[Path] = []
 
-    def compile_(compiler: str, library: Path) -> None:
+    def compile_(compiler: str, library: Path, flags: Sequence[str]) -> None:
         calls.append(library)
         library.write_bytes(b"library")
 
@@ -35,6 +36,11 @@ def test_another_cpu_builds_anew(tmp_path: Path, compilations: list[Path], monke
     first = native_build.build(tmp_path)
     monkeypatch.setattr(native_build, "_cpu", lambda: "model name: another")
     assert native_build.build(tmp_path) != first
+    assert len(compilations) == 2
+
+
+def test_other_flags_build_anew(tmp_path: Path, compilations: list[Path]) -> None:
+    assert native_build.build(tmp_path, ["-mno-avx512bf16"]) != native_build.build(tmp_path)
     assert len(compilations) == 2
 
 

@@ -16,7 +16,7 @@ def difference(actual: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("rows", [1, 2, 7, 12, 13, 50])
+@pytest.mark.parametrize("rows", [1, 2, 7, 12, 13, 15, 50])
 @pytest.mark.parametrize(("inner", "columns", "biased"), [(64, 96, True), (33, 7, False), (7, 130, True)])
 def test_linear(native: NativeLibrary, dtype: torch.dtype, rows: int, inner: int, columns: int, biased: bool) -> None:
     torch.manual_seed(rows)
@@ -37,14 +37,23 @@ def test_linear_of_a_strided_input(native: NativeLibrary) -> None:
     assert difference(output, inputs[:, 8:].double() @ weight.double().T) < 1e-5
 
 
-def test_linear_keeps_what_is_not_a_number(native: NativeLibrary) -> None:
-    inputs = torch.ones(3, 8)
-    inputs[1, 2] = torch.nan
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("inner", [8, 9])
+def test_linear_keeps_what_is_not_a_number_in_its_row(native: NativeLibrary, dtype: torch.dtype, inner: int) -> None:
+    inputs = torch.ones(4, inner, dtype=dtype)
+    inputs[1, 0] = torch.nan
     inputs[2, 0] = torch.inf
-    output = native.linear(inputs, native.pack(torch.ones(4, 8)), None, 4)
-    assert output[0].tolist() == [8.0] * 4
+    output = native.linear(inputs, native.pack(torch.ones(4, inner, dtype=dtype)), None, 4)
+    assert output[0].tolist() == output[3].tolist() == [float(inner)] * 4
     assert output[1].isnan().all()
-    assert output[2].isinf().all()
+    assert output[2].isposinf().all()
+
+
+def test_bfloat16_products_of_whole_numbers_are_exact(native: NativeLibrary) -> None:
+    torch.manual_seed(3)
+    weight, inputs = torch.randint(-8, 9, (70, 129)), torch.randint(-8, 9, (16, 129))
+    output = native.linear(inputs.bfloat16(), native.pack(weight.bfloat16()), None, 70)
+    assert torch.equal(output, (inputs @ weight.T).bfloat16())
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

@@ -92,10 +92,17 @@ def test_blocks_are_copied_in_every_pool_in_order(kernels: Kernels) -> None:
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
-def test_native_results_do_not_depend_on_batch_or_chunking(native: NativeLibrary, dtype: torch.dtype) -> None:
-    case = PagedCase.make(MIXED, dtype=dtype)
-    together = native.paged_attention(case.query, case.key_pool, case.value_pool, case.batch, scaling=0.3)
-    for sequence, (length, context) in enumerate(MIXED):
+@pytest.mark.parametrize("window", [None, 21])
+@pytest.mark.parametrize("block_size", [5, 16, 80])
+def test_native_results_do_not_depend_on_batch_or_chunking(
+    native: NativeLibrary, dtype: torch.dtype, window: int | None, block_size: int
+) -> None:
+    lengths = [*MIXED, (40, 170)]
+    case = PagedCase.make(lengths, dtype=dtype, block_size=block_size)
+    together = native.paged_attention(
+        case.query, case.key_pool, case.value_pool, case.batch, scaling=0.3, sliding_window=window
+    )
+    for sequence, (length, context) in enumerate(lengths):
         start = int(case.batch.query_starts[sequence])
         for token in range(length):  # each as a decode of its own
             row = start + token
@@ -106,7 +113,7 @@ def test_native_results_do_not_depend_on_batch_or_chunking(native: NativeLibrary
                 case.batch.slots[row : row + 1],
             )
             output = native.paged_attention(
-                case.query[row : row + 1], case.key_pool, case.value_pool, alone, scaling=0.3
+                case.query[row : row + 1], case.key_pool, case.value_pool, alone, scaling=0.3, sliding_window=window
             )
             assert torch.equal(output[0], together[row])
 

@@ -12,58 +12,37 @@ import torch
 
 from pagoda_kernels import reference
 from pagoda_kernels.batch import PagedBatch
-
-_FORMATS = {torch.float32: 0, torch.bfloat16: 1}
-_POINTER, _INT64, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-
-
-class _AttentionArguments(ctypes.Structure):
-    """Mirror of AttentionArguments in attention.h."""
-
-    _fields_ = [
-        *[(name, _POINTER) for name in ("query", "keys", "values", "output", "sinks")],
-        *[(name, _POINTER) for name in ("query_starts", "context_lengths", "block_tables")],
-        *[(name, _INT64) for name in ("query_token_stride", "query_head_stride", "table_stride")],
-        *[(name, _INT64) for name in ("sequences", "query_heads", "kv_heads", "head_size", "value_size", "block_size")],
-        ("window", _INT64),
-        ("scaling", _FLOAT),
-        ("softcap", _FLOAT),
-        ("threads", _INT),
-    ]
+from pagoda_kernels.native.arguments import (
+    FORMATS,
+    INT,
+    INT64,
+    POINTER,
+    AttentionArguments,
+    TransferArguments,
+    function,
+)
+from pagoda_kernels.native.layers import NativeLayers
+from pagoda_kernels.native.sampling import NativeSampling
 
 
-class _TransferArguments(ctypes.Structure):
-    """Mirror of TransferArguments in transfer.h."""
+class NativeLibrary(NativeLayers, NativeSampling):
+    """Loaded kernels: layers, sampling, attention and the pool, in torch's number of threads.
 
-    _fields_ = [
-        *[(name, _POINTER) for name in ("pools", "pool_bytes")],
-        ("pool_count", _INT64),
-        *[(name, _POINTER) for name in ("blocks", "payloads")],
-        ("block_count", _INT64),
-    ]
-
-
-class NativeLibrary:
-    """Loaded kernels. They use torch's number of threads. Tensors are not checked for where they lie: CPU only."""
+    CPU only: tensors are not asked.
+    """
 
     def __init__(self, path: Path) -> None:
         self._library = library = ctypes.CDLL(str(path))
-        self._attention = _function(library.pagoda_paged_attention, [_INT, _POINTER])
-        self._write_kv = _function(library.pagoda_write_kv, [_INT, *[_POINTER] * 5, *[_INT64] * 9])
-        self._pack = _function(library.pagoda_pack, [_INT, _POINTER, _POINTER, _INT64, _INT64, _INT])
-        self._linear = _function(library.pagoda_linear, [_INT, _POINTER, _INT64, *[_POINTER] * 3, *[_INT64] * 3, _INT])
-        self._rms_norm = _function(library.pagoda_rms_norm, [_INT, *[_POINTER] * 3, _INT64, _INT64, _FLOAT, _INT])
-        self._rotate = _function(library.pagoda_rotate, [_INT, *[_POINTER] * 3, *[_INT64] * 5])
-        self._silu_multiply = _function(library.pagoda_silu_multiply, [_INT, _POINTER, _POINTER, _INT64, _INT64, _INT])
-        self._gather_blocks = _function(library.pagoda_gather_blocks, [_POINTER])
-        self._scatter_blocks = _function(library.pagoda_scatter_blocks, [_POINTER])
-        library.pagoda_panel.restype = _INT64
-        self.panel = int(library.pagoda_panel())
-        """Output columns of a packed weight are rounded up to a multiple of this."""
+        NativeLayers.__init__(self, library)
+        NativeSampling.__init__(self, library)
+        self._attention = function(library.pagoda_paged_attention, [INT, POINTER])
+        self._write_kv = function(library.pagoda_write_kv, [INT, *[POINTER] * 5, *[INT64] * 9])
+        self._gather_blocks = function(library.pagoda_gather_blocks, [POINTER])
+        self._scatter_blocks = function(library.pagoda_scatter_blocks, [POINTER])
 
     @staticmethod
     def supports(dtype: torch.dtype) -> bool:
-        return dtype in _FORMATS
+        return dtype in FORMATS
 
     def write_kv(
         self,
@@ -72,14 +51,24 @@ class NativeLibrary:
         key_pool: torch.Tensor,
         value_pool: torch.Tensor,
         slots: torch.Tensor,
+        *,
+        key_scale: torch.Tensor | None = None,
+        value_scale: torch.Tensor | None = None,
     ) -> None:
-        """As reference.write_kv; other number formats are left to it."""
-        if key_pool.dtype not in _FORMATS or keys.dtype != key_pool.dtype:
-            return reference.write_kv(keys, values, key_pool, value_pool, slots)
+        """As reference.write_kv, to which it leaves scales, other number formats and pools that are not contiguous."""
+        scaled = key_scale is not None or value_scale is not None
+        if scaled or not _one_format(keys, values, key_pool, value_pool) or not _contiguous(key_pool, value_pool):
+            return reference.write_kv(
+                keys, values, key_pool, value_pool, slots, key_scale=key_scale, value_scale=value_scale
+            )
+        slots = slots.long().contiguous()
+        if slots.numel() and int(slots.min()) < 0:
+            kept = slots >= 0
+            keys, values, slots = keys[kept], values[kept], slots[kept]
         keys = keys if keys.stride(2) == 1 else keys.contiguous()
         values = values if values.stride(2) == 1 else values.contiguous()
         self._write_kv(
-            _FORMATS[keys.dtype],
+            FORMATS[keys.dtype],
             keys.data_ptr(),
             values.data_ptr(),
             key_pool.data_ptr(),
@@ -104,9 +93,14 @@ class NativeLibrary:
         sliding_window: int | None = None,
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
+        alibi_slopes: torch.Tensor | None = None,
+        key_scale: torch.Tensor | None = None,
+        value_scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """As reference.paged_attention; other number formats are left to it."""
-        if query.dtype not in _FORMATS or query.dtype != key_pool.dtype:
+        """As reference.paged_attention, to which it leaves ALiBi, scales, other number formats and pools that are not
+        contiguous."""
+        unknown = alibi_slopes is not None or key_scale is not None or value_scale is not None
+        if unknown or not _one_format(query, key_pool, value_pool) or not _contiguous(key_pool, value_pool):
             return reference.paged_attention(
                 query,
                 key_pool,
@@ -116,13 +110,16 @@ class NativeLibrary:
                 sliding_window=sliding_window,
                 softcap=softcap,
                 sinks=sinks,
+                alibi_slopes=alibi_slopes,
+                key_scale=key_scale,
+                value_scale=value_scale,
             )
         query = query if query.stride(2) == 1 else query.contiguous()
         sink_floats = None if sinks is None else sinks.float().contiguous()
         tokens, query_heads, head_size = query.shape
         kv_heads, block_size, value_size = value_pool.shape[1:]
         output = query.new_empty(tokens, query_heads, value_size)
-        arguments = _AttentionArguments(
+        arguments = AttentionArguments(
             query.data_ptr(),
             key_pool.data_ptr(),
             value_pool.data_ptr(),
@@ -145,79 +142,7 @@ class NativeLibrary:
             softcap or 0.0,
             torch.get_num_threads(),
         )
-        self._attention(_FORMATS[query.dtype], ctypes.byref(arguments))
-        return output
-
-    def pack(self, weight: torch.Tensor) -> torch.Tensor:
-        """A weight [columns, inner] in the order that ``linear`` reads: [panels, inner, panel]."""
-        columns, inner = weight.shape
-        weight = weight.detach().contiguous()
-        packed = weight.new_empty(-(-columns // self.panel), inner, self.panel)
-        self._pack(
-            _FORMATS[weight.dtype], weight.data_ptr(), packed.data_ptr(), columns, inner, torch.get_num_threads()
-        )
-        return packed
-
-    def linear(
-        self, inputs: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, columns: int
-    ) -> torch.Tensor:
-        """inputs [..., inner] times a packed weight of ``columns`` output columns, plus bias [columns]."""
-        inner = packed.shape[1]
-        rows = inputs.reshape(-1, inner)
-        output = inputs.new_empty(*inputs.shape[:-1], columns)
-        self._linear(
-            _FORMATS[inputs.dtype],
-            rows.data_ptr(),
-            rows.stride(0),
-            packed.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            output.data_ptr(),
-            rows.shape[0],
-            columns,
-            inner,
-            torch.get_num_threads(),
-        )
-        return output
-
-    def rms_norm(self, inputs: torch.Tensor, weight: torch.Tensor, epsilon: float) -> torch.Tensor:
-        """Root mean square normalisation of the last dimension, as in llama. ``inputs`` is contiguous."""
-        output = torch.empty_like(inputs)
-        size = inputs.shape[-1]
-        self._rms_norm(
-            _FORMATS[inputs.dtype],
-            inputs.data_ptr(),
-            weight.data_ptr(),
-            output.data_ptr(),
-            inputs.numel() // size,
-            size,
-            epsilon,
-            torch.get_num_threads(),
-        )
-        return output
-
-    def rotate(self, heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> None:
-        """Rotary embedding in place: heads [T, H, D] (last dimension contiguous), cosine and sine [T, D]."""
-        self._rotate(
-            _FORMATS[heads.dtype],
-            heads.data_ptr(),
-            cosine.data_ptr(),
-            sine.data_ptr(),
-            *heads.shape,
-            *heads.stride()[:2],
-        )
-
-    def silu_multiply(self, gate_up: torch.Tensor) -> torch.Tensor:
-        """gate_up [..., 2 N], contiguous: silu of the first half times the second -> [..., N]."""
-        size = gate_up.shape[-1] // 2
-        output = gate_up.new_empty(*gate_up.shape[:-1], size)
-        self._silu_multiply(
-            _FORMATS[gate_up.dtype],
-            gate_up.data_ptr(),
-            output.data_ptr(),
-            output.numel() // size,
-            size,
-            torch.get_num_threads(),
-        )
+        self._attention(FORMATS[query.dtype], ctypes.byref(arguments))
         return output
 
     @staticmethod
@@ -252,14 +177,18 @@ class NativeLibrary:
         pool_addresses = np.array([pool.data_ptr() for pool in pools], dtype=np.uint64)
         pool_bytes = np.array([pool[0].nbytes for pool in pools], dtype=np.int64)
         ids = np.array(blocks, dtype=np.int64)
-        arguments = _TransferArguments(
+        arguments = TransferArguments(
             pool_addresses.ctypes.data, pool_bytes.ctypes.data, len(pools), ids.ctypes.data, addresses.ctypes.data,
             len(ids),
         )  # fmt: skip
         function(ctypes.byref(arguments))
 
 
-def _function(function: Any, arguments: list[object]) -> Any:
-    function.argtypes = arguments
-    function.restype = None
-    return function
+def _one_format(*tensors: torch.Tensor) -> bool:
+    """Whether all have the same number format, one that the native kernels know."""
+    dtypes = {tensor.dtype for tensor in tensors}
+    return len(dtypes) == 1 and dtypes <= FORMATS.keys()
+
+
+def _contiguous(*tensors: torch.Tensor) -> bool:
+    return all(tensor.is_contiguous() for tensor in tensors)

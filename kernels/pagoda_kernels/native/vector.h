@@ -9,6 +9,10 @@
 #include <cstring>
 #include <limits>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 namespace pagoda {
 
 #if defined(__AVX512F__)
@@ -21,6 +25,22 @@ constexpr int MOST_ROWS = 6;
 typedef float Floats __attribute__((vector_size(W * 4)));
 typedef int32_t Ints __attribute__((vector_size(W * 4)));
 typedef uint32_t Words __attribute__((vector_size(W * 4)));
+
+constexpr int64_t AHEAD = 1024;  // bytes: how far ahead of their use streams of weights are asked of the memory
+
+// What to ask the memory for while a panel is multiplied: ``step`` bytes further each time.
+struct Prefetch {
+    const char* first;
+    int64_t step;
+};
+
+// For number ``tile`` of ``tiles``, which reads ``step`` bytes of a panel of ``size`` each time. A single tile asks for
+// what it needs soon. Of several the first two ask for half of the next panel each: the memory never rests.
+inline Prefetch prefetch(const void* panel, int64_t size, int64_t step, int64_t tile, int64_t tiles) {
+    const char* bytes = static_cast<const char*>(panel);
+    if (tiles == 1) return {bytes + AHEAD, step};
+    return tile < 2 ? Prefetch{bytes + size + tile * (size / 2), step / 2} : Prefetch{bytes, 0};
+}
 
 struct BFloat16 {
     uint16_t bits;
@@ -60,14 +80,24 @@ inline void load_pair(const BFloat16* p, Floats& low, Floats& high) {
     std::memcpy(&high, &b, sizeof high);
 }
 
-inline Floats load(const BFloat16* p) {
-    typedef uint16_t Halves __attribute__((vector_size(W * 2)));
-    Halves halves;
-    std::memcpy(&halves, p, sizeof halves);
-    Words words = __builtin_convertvector(halves, Words) << 16;
+typedef uint16_t Halves __attribute__((vector_size(W * 2)));
+inline Words to_words(Halves halves) {
+#if defined(__AVX512F__)
+    return (Words)_mm512_cvtepu16_epi32((__m256i)halves);  // compilers make more of it
+#else
+    return __builtin_convertvector(halves, Words);
+#endif
+}
+inline Floats widened(Halves halves) {
+    const Words words = to_words(halves) << 16;
     Floats v;
     std::memcpy(&v, &words, sizeof v);
     return v;
+}
+inline Floats load(const BFloat16* p) {
+    Halves halves;
+    std::memcpy(&halves, p, sizeof halves);
+    return widened(halves);
 }
 template <typename T>
 inline Floats load_some(const T* p, int64_t count) {  // the first count elements, then zeros
@@ -76,20 +106,51 @@ inline Floats load_some(const T* p, int64_t count) {  // the first count element
     for (int64_t i = 0; i < count; i++) v[i] = to_float(p[i]);
     return v;
 }
-inline void store_some(float* p, Floats v, int64_t count) { std::memcpy(p, &v, std::min<int64_t>(count, W) * 4); }
-inline void store_some(BFloat16* p, Floats v, int64_t count) {
+inline void store_some(float* p, Floats v, int64_t count) {
+    if (count >= W)
+        store(p, v);
+    else
+        std::memcpy(p, &v, count * 4);
+}
+inline Halves to_bfloat16(Floats v) {
+#if defined(__AVX512BF16__) && defined(__AVX512F__)
+    return (Halves)_mm512_cvtneps_pbh((__m512)v);  // takes numbers below 2^-126 for zero
+#else
     Words words;
     std::memcpy(&words, &v, sizeof words);
-    Words kept = v != v ? (words >> 16) | 0x40u : (words + 0x7fffu + ((words >> 16) & 1u)) >> 16;
-    for (int64_t i = 0; i < W && i < count; i++) p[i].bits = uint16_t(kept[i]);
+    const Words kept = v != v ? (words >> 16) | 0x40u : (words + 0x7fffu + ((words >> 16) & 1u)) >> 16;
+    return __builtin_convertvector(kept, Halves);
+#endif
+}
+inline void store_some(BFloat16* p, Floats v, int64_t count) {
+    const Halves halves = to_bfloat16(v);
+    if (count >= W)
+        std::memcpy(p, &halves, sizeof halves);
+    else
+        std::memcpy(p, &halves, count * 2);
 }
 template <typename T>
 inline Floats rounded(Floats v) {  // v as T's
-    T values[W];
-    store_some(values, v, W);
-    return load(values);
+    if constexpr (sizeof(T) == 4)
+        return v;
+    else
+        return widened(to_bfloat16(v));
 }
 
+inline float sum_of(Floats v) {
+    float parts[W];
+    std::memcpy(parts, &v, sizeof v);
+    for (int half = W / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) parts[i] += parts[i + half];
+    return parts[0];
+}
+inline float greatest_of(Floats v) {
+    float parts[W];
+    std::memcpy(parts, &v, sizeof v);
+    for (int half = W / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) parts[i] = std::max(parts[i], parts[i + half]);
+    return parts[0];
+}
 inline Floats splat(float x) { return x - Floats{}; }  // minus zero: adding it would turn -0 into 0
 
 // e^x to about 1 ulp for x <= 0; exactly 0 from -87 on, -inf included.
@@ -122,6 +183,7 @@ inline void multiply(const float* a, int64_t a_stride, const T* b, int64_t b_str
         for (int v = 0; v < V; v++) sums[r][v] = ADD ? load(c + r * c_stride + v * W) : Floats{};
     for (int64_t k = 0; k < inner; k++) {
         Floats column[V];
+        if constexpr (V == 2 && !ADD) __builtin_prefetch(reinterpret_cast<const char*>(b + k * b_stride) + AHEAD);
         if constexpr (V == 2)
             load_pair(b + k * b_stride, column[0], column[1]);
         else
