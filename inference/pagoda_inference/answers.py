@@ -40,8 +40,11 @@ class Answer:
         self._detokenizer = rules.detokenizer()
         self._stops = StopStrings(rules.stops)
 
-    def advance(self, token: int) -> str:
-        """The text that a new token adds. Sets ``reason`` when it is the last one. Raises ValueError after that."""
+    def advance(self, token: int, *, complete: bool = False) -> str:
+        """The text that a new token adds. Sets ``reason`` when it is the last one. Raises ValueError after that.
+
+        complete: the grammar that the answer follows ends with this token.
+        """
         if self.reason is not None:
             raise ValueError(f"answer {self.index} has ended already ({self.reason})")
         self.output_tokens += 1
@@ -50,7 +53,7 @@ class Answer:
             self.reason = "stop"
         else:
             text = self._stops.feed(self._detokenizer.feed(token))
-            if self._stops.found is not None:
+            if self._stops.found is not None or complete:
                 self.reason = "stop"
             elif self.output_tokens >= self._rules.max_tokens:
                 self.reason = "length"

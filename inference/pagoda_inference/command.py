@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
 import logging
 import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from pagoda_inference import logs
 from pagoda_inference.address import AddressError
@@ -17,21 +19,30 @@ from pagoda_inference.model.errors import ModelLoadError
 from pagoda_inference.settings import Settings, SettingsError, described
 
 USAGE_ERROR = 2
+INTERRUPTED = 130
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Exits with 0 after a graceful stop, 1 when the engine failed, 2 with one sentence when it cannot begin."""
+def main() -> None:
+    """Carry out the command line, and end the process with its exit code."""
+    _end(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """0 after a graceful stop, 1 when the engine failed, 2 with one sentence when it cannot begin.
+
+    arguments: those of the command line without the program's name (None: this process's). Raises SystemExit where
+    they are none.
+    """
     options = vars(parser().parse_args(arguments))
     command = options.pop("command")
     try:
         settings = Settings.read(flags=options)
-        code = _serve(settings) if command == "serve" else _prepare_model(settings)
+        return _serve(settings) if command == "serve" else _prepare_model(settings)
     except (SettingsError, AddressError, AddressTaken, ModelLoadError) as error:
         print(f"pagoda-inference: {error}", file=sys.stderr)
-        code = USAGE_ERROR
+        return USAGE_ERROR
     except KeyboardInterrupt:
-        code = 130
-    _exit(code)
+        return INTERRUPTED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,18 +75,25 @@ def _serve(settings: Settings) -> int:
 
 
 def _prepare_model(settings: Settings) -> int:
-    from pagoda_inference.model.loading import find_model
+    from pagoda_inference.model.loading import ECHO, find_model
 
+    if settings.model == ECHO:
+        print(f"{ECHO}: nothing to prepare")
+        return 0
     place, model_id = find_model(settings.model, settings.home)
     print(f"{model_id}: {place}")
     return 0
 
 
-def _exit(code: int) -> None:
-    """A model that is still loading cannot be interrupted: leave without waiting for its thread."""
-    if any(thread.name == "engine" for thread in threading.enumerate()):
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+def _end(code: int) -> None:
+    """Leave at once when everything is written and closed: while the interpreter takes itself apart, libraries of the
+    model print what they find left, behind the sentence that says what happened. A model that is still loading cannot
+    be interrupted; nothing is closed under its thread.
+    """
+    if not any(thread.name == "engine" for thread in threading.enumerate()):
+        atexit._run_exitfuncs()
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)

@@ -8,8 +8,9 @@ import importlib.metadata
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pagoda_inference import logs
 from pagoda_inference.address import Address
 from pagoda_inference.engine import Engine, Observer, Outcome
 from pagoda_inference.generation_store import GenerationStore
+from pagoda_inference.kv.accounts import AccountsRefused
 from pagoda_inference.kv.pool import Pool
 from pagoda_inference.kv.transfers import Transfers
 from pagoda_inference.listening import claim
@@ -34,6 +36,7 @@ from pagoda_inference.scheduling.scheduler import Scheduler
 from pagoda_inference.server import Server, Tls
 from pagoda_inference.service import Service
 from pagoda_inference.settings import Settings, SettingsError
+from pagoda_inference.speculation.start import make_speculation
 from pagoda_inference.swap_space import make_tiers, preemption_cost
 
 logger = logging.getLogger(__name__)
@@ -72,15 +75,17 @@ class EngineThread(threading.Thread):
     def run(self) -> None:
         try:
             try:
-                loaded = load(self._settings, self._deliver, self._metrics)
+                with without_collections():
+                    loaded = load(self._settings, self._deliver, self._metrics)
             except BaseException as error:
                 self.loaded.set_exception(error)
                 return
-            gc.collect()
-            gc.freeze()  # what was loaded stays: it need not be looked through again while steps run
             self.loaded.set_result(loaded)
             try:
-                loaded.engine.run()
+                try:
+                    loaded.engine.run()
+                finally:
+                    loaded.engine.close()
             except BaseException as error:
                 logs.failure(logger, "engine_failed", error)
                 self.failed = True
@@ -95,9 +100,24 @@ class EngineThread(threading.Thread):
             self._loop.call_soon_threadsafe(function, *arguments)
 
 
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """No search for garbage while libraries are imported and a model is loaded: nearly all that they make stays, and
+    looking through it again and again took a quarter of that time. Nor is it looked through later, while steps run."""
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.collect()
+        gc.freeze()
+    finally:
+        if collected:
+            gc.enable()
+
+
 def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: Metrics) -> Loaded:
     """Model, pool, scheduler and engine as the settings say. Raises ModelLoadError or SettingsError."""
-    accounts = None if settings.accounts is None else read_accounts(settings.accounts)
+    accounts = [] if settings.accounts is None else read_accounts(settings.accounts)
     backend, tokenizer, model_id = load_model(
         settings.model,
         dtype=settings.dtype,
@@ -107,6 +127,10 @@ def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: 
         pool_gib=settings.pool_gib,
         context_length=settings.context_length,
         step_ms=settings.step_ms,
+        draft=settings.draft,
+        tensor_parallel=settings.tensor_parallel,
+        graph_rows=settings.max_running if settings.cuda_graphs else 0,
+        compile=settings.compile,
         home=settings.home,
     )
     woken: list[Engine] = []
@@ -115,11 +139,11 @@ def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: 
         for engine in woken:
             engine.wake()
 
-    tiers = make_tiers(settings, backend, model_id, notify=wake)
+    tiers = make_tiers(settings, backend, notify=wake)
     pool = Pool(
         backend.total_blocks,
         backend.block_size,
-        model=model_id,
+        model=backend.fingerprint,
         secret=tiers.secret,
         require_accounts=settings.require_accounts,
     )
@@ -132,8 +156,12 @@ def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: 
         transfers=Transfers(pool, tiers),
         cost=preemption_cost(settings, backend, tiers, rates),
     )
-    if accounts is not None:
-        scheduler.set_accounts(accounts, 0)
+    if settings.accounts is not None:
+        try:
+            scheduler.set_accounts(accounts, 0)
+        except AccountsRefused as refusal:
+            raise SettingsError(f"the accounts file {settings.accounts} is refused: {refusal}") from None
+    pace = Pace(settings.step_target_ms / 1000, rates)
     instance = str(uuid_utils.uuid7())
     engine = Engine(
         backend,
@@ -141,7 +169,8 @@ def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: 
         instance=instance,
         deliver=deliver,
         observer=Observer(metrics.step, metrics.finished),
-        pace=Pace(settings.step_target_ms / 1000, rates),
+        pace=pace,
+        speculation=make_speculation(settings, backend, scheduler, rates, pace),
         debug=settings.debug,
     )
     woken.append(engine)
@@ -156,14 +185,19 @@ def load(settings: Settings, deliver: Callable[[list[Outcome]], None], metrics: 
         bytes_per_block=backend.bytes_per_block,
         instance=instance,
         version=importlib.metadata.version("pagoda-chat"),
+        longest_token=tokenizer.longest_token,
     )
     return Loaded(engine, tokenizer, info)
 
 
+class AccountInFile(Account, frozen=True, forbid_unknown_fields=True):
+    """An account as an operator writes it: a name that is none is a slip, not a later version's field."""
+
+
 def read_accounts(path: Path) -> list[Account]:
-    """A JSON list of ``{"id", "reservation", "limit", "weight"}``, in blocks. Raises SettingsError."""
+    """A JSON list of accounts with the fields of ``Account``, in blocks. Raises SettingsError, for other fields too."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Account])
+        return list(msgspec.json.decode(path.read_bytes(), type=list[AccountInFile]))
     except OSError as error:
         raise SettingsError(f"the accounts file {path} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
@@ -193,7 +227,7 @@ async def serve(settings: Settings, stop: asyncio.Event | None = None) -> bool:
     tls = None
     if address.tls and settings.tls_certificate is not None and settings.tls_key is not None:
         tls = Tls(settings.tls_certificate, settings.tls_key)
-    with claim(address):
+    with claim(address, settings.home):
         store = GenerationStore(max_bytes=settings.log_bytes, keep_s=settings.keep_s)
         metrics = Metrics()
         if settings.metrics_address:

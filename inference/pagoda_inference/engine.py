@@ -2,20 +2,21 @@
 
 It runs in a thread of its own and owns the scheduler, the pool and the model. Others reach it through a queue, between
 steps; what happened in a step leaves it in one call of ``deliver``. Nothing that a request carries may end it.
+
+Where the model runs on a device beside the host, the host does meanwhile what does not depend on the step's results.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeVar
 
-from pagoda_inference import logs
+from pagoda_inference import failures, logs
 from pagoda_inference.beam_generation import BeamGeneration
+from pagoda_inference.commands import Commands
 from pagoda_inference.generation import Generation
 from pagoda_inference.generation_log import GenerationLog, Key
 from pagoda_inference.model.backend import Backend, Candidates, ChunkError
@@ -39,10 +40,10 @@ from pagoda_inference.sampled_generation import SampledGeneration
 from pagoda_inference.scheduling.scheduler import Produced, RequestRefused, Scheduler
 from pagoda_inference.scheduling.sequence import Request, Sequence
 from pagoda_inference.scheduling.step import Step
+from pagoda_inference.speculation.speculation import Speculation
 from pagoda_inference.step_runner import StepRunner
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 Outcome = tuple[GenerationLog, Event | Error]
 """An event of a generation, or why it was refused before it had any."""
@@ -51,12 +52,7 @@ STALLED_WAIT_S = 0.02
 """How long the loop waits for a command when there is work but none of it can run now."""
 
 _STOPPING = Error("engine_stopping", "the engine is stopping: send the request again when it is back")
-_MODEL_ERROR = Error("model_error", "the model failed on this request; the engine's log has the reason under its id")
 _IN_USE = Error("invalid_request", "a generation with this id is still running: attach to it, or choose another id")
-
-
-class EngineStopped(Exception):
-    """The loop has ended: nothing can be asked of it."""
 
 
 @dataclass(slots=True)
@@ -70,7 +66,7 @@ class Observer:
 class Engine:
     """One model, its pool and its scheduler, driven by ``run`` on one thread. Other methods may be called from any.
 
-    pace: bounds what a step takes on; by default nothing is bounded.
+    pace: bounds what a step takes on; by default nothing is bounded. speculation: see ``StepRunner``.
     """
 
     def __init__(
@@ -82,31 +78,33 @@ class Engine:
         deliver: Callable[[list[Outcome]], None],
         observer: Observer | None = None,
         pace: Pace | None = None,
+        speculation: Speculation | None = None,
         debug: bool = False,
     ) -> None:
         self.instance = instance
         self.steps = 0
         self._backend = backend
-        self._runner = StepRunner(backend)
+        self._runner = StepRunner(backend, speculation)
         self.pace = pace or Pace(0.0, Rates(0.0, 0.0, 0.0))
         self._scheduler = scheduler
         self._deliver = deliver
         self._observer = observer or Observer()
         self._debug = debug
-        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._commands = Commands(debug=debug)
         self._live: dict[Key, Generation] = {}
         self._desk = PoolDesk(scheduler, end=self._end_refused)
         self._outcomes: list[Outcome] = []
+        self._taken: list[tuple[Step, float]] = []
+        """Steps whose results were taken over, and their seconds: nobody has been told of them yet."""
         self._idle = False
         """Nothing of the work could be done in the last turn."""
         self._stopping = False
-        self._ended = False
 
     # --- from any thread ----------------------------------------------------------------------------------------------
 
     def submit(self, generation: Generation) -> None:
         """Queue a generation. A refusal comes back as an outcome."""
-        self._commands.put(lambda: self._submit(generation))
+        self._commands.put(lambda: self._submit(generation), beside_step=True)
 
     def cancel(self, key: Key) -> None:
         """End a generation by the end of the step in flight. Unknown and ended ones are ignored."""
@@ -114,53 +112,33 @@ class Engine:
 
     def set_accounts(self, message: SetAccounts) -> Future[AccountsSet]:
         """Replace all accounts, between two steps."""
-        return self._call(lambda: self._desk.set_accounts(message))
+        return self._commands.call(lambda: self._desk.set_accounts(message))
 
     def publish(self, message: Publish) -> Future[Published]:
         """Replace all published prefixes; done when those that are new are computed."""
-        future: Future[Published] = Future()
-        asked = self._call(lambda: self._desk.publish(message, future))
-        asked.add_done_callback(lambda asked: _pass_on(asked, future))
-        return future
+        return self._commands.promise(lambda answer: self._desk.publish(message, answer))
 
     def purge(self, message: Purge) -> Future[Purged]:
         """Conversations were deleted: what only they used is found no more; done when it is gone from every tier."""
-        future: Future[Purged] = Future()
-        asked = self._call(lambda: self._desk.purge(message, future))
-        asked.add_done_callback(lambda asked: _pass_on(asked, future))
-        return future
+        return self._commands.promise(lambda answer: self._desk.purge(message, answer), beside_step=True)
 
     def report(self) -> Future[PoolReport]:
-        """The pool between two steps."""
-        return self._call(lambda: self._desk.report(self.instance, self.steps, self._backend))
+        """The pool as it is: every block is somebody's or free, also while a step runs."""
+        return self._commands.call(
+            lambda: self._desk.report(self.instance, self.steps, self._backend), beside_step=True
+        )
 
     def wake(self) -> None:
         """Something happened beside the loop, such as the end of a copy: look."""
-        self._commands.put(_nothing)
+        self._commands.put(lambda: None, beside_step=True)
 
     def stop(self) -> None:
         """End the loop: what runs or waits is finished with ``engine_stopping``."""
         self._commands.put(self._stop)
 
-    def _call(self, function: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-
-        def answer() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            if self._ended:
-                future.set_exception(EngineStopped())
-                return
-            try:
-                future.set_result(function())
-            except Exception as error:
-                logs.failure(logger, "command_failed", error)
-                future.set_exception(error)
-
-        self._commands.put(answer)
-        if self._ended:
-            self._drain()
-        return future
+    def close(self) -> None:
+        """After the loop: what the model runs on beside this thread ends, too."""
+        self._backend.close()
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -173,13 +151,15 @@ class Engine:
         finally:
             for generation in list(self._live.values()):
                 self._end(generation, "error", blocks_freed=0, error=_STOPPING)
-            self._flush()
+            self._tell()
             self._desk.close()
-            self._ended = True
-            self._drain()
+            self._commands.end()
 
     def turn(self) -> None:
-        """Once around: what was asked, what was copied, one step. Never waits for anything but the model."""
+        """Once around: what was asked, what was copied, one step. Never waits for anything but the model.
+
+        Where the device works beside the host, who listens hears of the step when the next one runs.
+        """
         self._drain()
         if self._stopping:
             return
@@ -187,38 +167,31 @@ class Engine:
         if self._scheduler.has_work:
             self._step_guarded()
         else:
-            self._carry_out(self._scheduler.poll)
+            self._commands.guarded(self._scheduler.poll)
         self._desk.settle()
-        self._flush()
+        if not (self._backend.asynchronous and self._scheduler.has_work):
+            self._tell()
 
     def _wait_for_work(self) -> None:
         """When there is nothing to do, until there is; when nothing of it could be done, a moment."""
         if not self._scheduler.has_work:
-            self._flush()
-            self._carry_out(self._commands.get())
+            self._commands.wait()
         elif self._idle:
-            self._flush()
-            try:
-                command = self._commands.get(timeout=STALLED_WAIT_S)
-            except queue.Empty:
-                return
-            self._carry_out(command)
+            self._commands.wait(STALLED_WAIT_S)
 
     def _drain(self) -> None:
-        while True:
-            try:
-                command = self._commands.get_nowait()
-            except queue.Empty:
-                return
-            self._carry_out(command)
+        self._commands.carry_out()
 
-    def _carry_out(self, command: Callable[[], None]) -> None:
-        try:
-            command()
-        except Exception as error:
-            logs.failure(logger, "command_failed", error)
-            if self._debug:
-                raise
+    def _tell(self) -> None:
+        """Whoever listens hears what has happened."""
+        self._flush()
+        self._tell_of_steps()
+
+    def _tell_of_steps(self) -> None:
+        taken, self._taken = self._taken, []
+        for step, seconds in taken:
+            self.pace.learn(step, seconds)
+            self._observer.step(step, seconds)
 
     def _flush(self) -> None:
         if self._outcomes:
@@ -235,25 +208,45 @@ class Engine:
                 raise
             for generation in list(self._live.values()):
                 freed = self._scheduler.abort(generation.request)
-                self._end(generation, "error", blocks_freed=freed, error=_MODEL_ERROR)
+                self._end(generation, "error", blocks_freed=freed, error=failures.model_error(generation.request))
 
     def _step(self) -> None:
         begin = time.monotonic()
-        step = self._scheduler.schedule(begin, self.pace.limits())
+        step = self._scheduler.schedule(begin, self.pace.limits(shared=self._scheduler.shared(begin)))
         for request in step.admitted:
             generation = self._live[request.account, request.id]
             self._emit(generation, generation.started())
         for request in step.exhausted:
-            self._finish(self._live[request.account, request.id], "length")
+            at_limit = self._scheduler.limit_reached(request)
+            self._finish(self._live[request.account, request.id], "length", error=at_limit)
+        for request, error in step.refused.items():
+            self._finish(self._live[request.account, request.id], "error", error=error)
         if not step.chunks:
-            self._idle = not (step.admitted or step.exhausted or step.paused)
+            self._idle = not (step.admitted or step.exhausted or step.refused or step.paused)
+            self._tell()
             return
-        results = self._runner.run(step)
+        launched = self._runner.begin(step)
+        try:
+            if self._backend.asynchronous:
+                self._beside(step)
+        finally:
+            results = launched.wait()
         now = time.monotonic()
         self._take(self._scheduler.complete(step, results, now))
         self.steps += 1
-        self.pace.learn(step, now - begin)
-        self._observer.step(step, now - begin)
+        self._taken.append((step, now - begin))
+        if not self._backend.asynchronous:
+            self._tell_of_steps()
+        if self._debug:
+            self.check()
+
+    def _beside(self, step: Step) -> None:
+        """A step runs on the device: everything that neither needs its results nor gives its blocks to others."""
+        self._tell()
+        self._commands.carry_out_beside_step()
+        self._scheduler.poll()
+        self._desk.settle()
+        self._scheduler.plan_ahead(step)
         if self._debug:
             self.check()
 
@@ -264,12 +257,13 @@ class Engine:
             request = sequence.request
             generation = self._live.get((request.account, request.id))
             if generation is None:
-                continue  # another of its sequences has just ended it
+                if isinstance(result, int):
+                    self._scheduler.take_back(sequence)  # an earlier token, or another sequence, has just ended it
+                continue
             if isinstance(result, Candidates):
                 beams.setdefault(request, []).append(result)
             elif isinstance(result, ChunkError):
-                self._finish(generation, "error", error=_MODEL_ERROR)
-                logs.failure(logger, "generation_failed", result, id=request.id, account=request.account)
+                self._finish(generation, "error", error=failures.told(request, result))
             else:
                 self._guarded(generation, self._advance, sequence, result)
         for request, candidates in beams.items():
@@ -295,7 +289,7 @@ class Engine:
             return
         except Exception as error:
             logs.failure(logger, "submit_failed", error, id=request.id, account=request.account)
-            self._outcomes.append((generation.log, _MODEL_ERROR))
+            self._outcomes.append((generation.log, failures.model_error(request)))
             return
         if isinstance(generation, BeamGeneration):
             request.candidates = generation.candidates_per_beam
@@ -312,9 +306,9 @@ class Engine:
             advance(generation, *arguments)
         except Exception as error:
             request = generation.request
-            logs.failure(logger, "generation_failed", error, id=request.id, account=request.account)
+            told = failures.told(request, error)
             if (request.account, request.id) in self._live:
-                self._finish(generation, "error", error=_MODEL_ERROR)
+                self._finish(generation, "error", error=told)
 
     def _advance(self, generation: Generation, sequence: Sequence, token: int) -> None:
         """One more token of an answer; when the last answer has ended, the generation has."""
@@ -386,14 +380,3 @@ class Engine:
         self._stopping = True
         for generation in list(self._live.values()):
             self._abort(generation, "error", error=_STOPPING)
-
-
-def _nothing() -> None:
-    """A command that only wakes the loop."""
-
-
-def _pass_on(asked: Future[None], answer: Future[T]) -> None:
-    """What failed before it was begun fails the answer, too."""
-    error = asked.exception()
-    if error is not None:
-        answer.set_exception(error)

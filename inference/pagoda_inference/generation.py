@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 from pagoda_inference.answers import Answer
 from pagoda_inference.generation_log import GenerationLog
-from pagoda_inference.protocol import Delta, Error, Finished, FinishReason, Started, Usage
+from pagoda_inference.protocol import Delta, Error, Finished, FinishReason, Started, TokenLogprobs, Usage
 from pagoda_inference.scheduling.sequence import Request
 
 
@@ -54,7 +54,9 @@ class Generation(ABC):
         return Started(self.request.id, self._next(), self._prompt_tokens, self.request.cached_tokens)
 
     def finished(self, reason: FinishReason, now: float, *, blocks_freed: int, error: Error | None = None) -> Finished:
-        """The last event. ``now`` is on the clock of the request's arrival."""
+        """The last event. ``now`` is on the clock of the request's arrival. An error beside the reason ``length`` is no
+        failure: it says which limit was reached.
+        """
         request = self.request
         first, admitted = request.first_token_at, request.admitted_at
         usage = Usage(
@@ -67,6 +69,8 @@ class Generation(ABC):
             preemptions=request.preemptions,
             blocks_freed=blocks_freed,
         )
+        if reason == "length":
+            return Finished(request.id, self._next(), reason, usage, limit_reached=error)
         return Finished(request.id, self._next(), reason, usage, error)
 
     def _delta(
@@ -77,8 +81,9 @@ class Generation(ABC):
         index: int = 0,
         finish_reason: FinishReason | None = None,
         score: float | None = None,
+        logprobs: tuple[TokenLogprobs, ...] = (),
     ) -> Delta:
-        return Delta(self.request.id, self._next(), text, token_ids, index, finish_reason, score)
+        return Delta(self.request.id, self._next(), text, token_ids, index, finish_reason, score, logprobs)
 
     def _next(self) -> int:
         self.seq += 1

@@ -18,17 +18,24 @@ class AddressTaken(Exception):
 
 
 @contextmanager
-def claim(address: Address) -> Iterator[None]:
+def claim(address: Address, home: Path | None = None) -> Iterator[None]:
     """Own ``address`` for a while. Raises AddressTaken.
 
     A Unix socket is owned by locking a file beside it: the kernel lets go of the lock when its holder dies, however it
-    dies. The socket's directory is made for its owner alone. A TCP address is left to ``bind``.
+    dies. The socket's directory is made for its owner alone; those above it are made only where it is below ``home``. A
+    TCP address is left to ``bind``.
     """
     if address.path is None:
         yield
         return
-    _make_private(address.path.parent)
-    lock = os.open(address.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = address.path.absolute()
+    _make_private(path.parent, with_parents=home is not None and path.is_relative_to(home.absolute()))
+    try:
+        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise AddressTaken(
+            f"no socket can be made in {path.parent}: {error.strerror}; choose another address"
+        ) from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -42,11 +49,13 @@ def claim(address: Address) -> Iterator[None]:
         os.close(lock)
 
 
-def _make_private(directory: Path) -> None:
+def _make_private(directory: Path, *, with_parents: bool) -> None:
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=with_parents, exist_ok=True)
     except OSError as error:
-        raise AddressTaken(f"the socket's directory {directory} cannot be made: {error.strerror}") from None
+        raise AddressTaken(
+            f"the socket's directory {directory} cannot be made: {error.strerror}; choose another address"
+        ) from None
     if directory.stat().st_uid != os.getuid():
         raise AddressTaken(f"the socket's directory {directory} belongs to another user")
 

@@ -39,6 +39,12 @@ class Metrics:
             "Steps in which a tenant far ahead of another was kept from decoding.",
             registry=registry,
         )
+        self._drafted = Counter(
+            "pagoda_spec_decode_num_draft_tokens", "Next tokens guessed and checked.", registry=registry
+        )
+        self._accepted = Counter(
+            "pagoda_spec_decode_num_accepted_tokens", "Of them, those that were right.", registry=registry
+        )
         self._queue_seconds = Histogram(
             "pagoda_request_queue_time_seconds", "From arrival to admission.", buckets=_SECONDS, registry=registry
         )
@@ -64,7 +70,9 @@ class Metrics:
     def step(self, step: Step, seconds: float) -> None:
         """A step has run."""
         self._step_seconds.observe(seconds)
-        self._step_tokens.observe(sum(chunk.count for chunk in step.chunks))
+        self._step_tokens.observe(sum(chunk.count for chunk in step.chunks) + step.drafted)
+        self._drafted.inc(step.drafted)
+        self._accepted.inc(step.accepted)
         if step.paused:
             self._paused_steps.inc()
 

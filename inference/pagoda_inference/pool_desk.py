@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import TypeVar
 
 from pagoda_inference import logs
 from pagoda_inference.kv.accounts import AccountsRefused
@@ -27,6 +28,7 @@ from pagoda_inference.scheduling.scheduler import Scheduler
 from pagoda_inference.scheduling.sequence import Request
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 SAVE_TIMEOUT_S = 3.0
 """How long a stop copies cached blocks to the tiers below."""
@@ -60,7 +62,7 @@ class PoolDesk:
     def publish(self, message: Publish, answer: Future[Published]) -> None:
         """Replace all published prefixes. ``answer`` comes when the new ones are computed; ``settle`` gives it."""
         if message.version <= self._published_version:
-            answer.set_result(Published(self._published_version, applied=False, prefixes=self._prefixes()))
+            _give(answer, Published(self._published_version, applied=False, prefixes=self._prefixes()))
             return
         self._published_version = message.version
         prefixes = [(prefix.id, prefix.token_ids or ()) for prefix in message.prefixes]
@@ -78,8 +80,7 @@ class PoolDesk:
             if any(publication.computing for publication in publications):
                 continue
             self._publishing.remove(waiting)
-            if answer.set_running_or_notify_cancel():
-                answer.set_result(Published(message.version, applied=True, prefixes=_told(publications)))
+            _give(answer, Published(message.version, applied=True, prefixes=_told(publications)))
 
     def purge(self, message: Purge, answer: Future[Purged]) -> None:
         """Drop what only these conversations used. ``answer`` comes when it is gone from the tiers, too."""
@@ -89,8 +90,7 @@ class PoolDesk:
             blocks, stored = blocks + here, stored + below
 
         def gone() -> None:
-            if answer.set_running_or_notify_cancel():
-                answer.set_result(Purged(blocks, stored))
+            _give(answer, Purged(blocks, stored))
 
         transfers = self._scheduler.transfers
         if stored and transfers is not None:
@@ -128,8 +128,7 @@ class PoolDesk:
             transfers.tiers.flush(max(0.5, deadline - time.monotonic()))
             transfers.tiers.close()
         for _, publications, answer in self._publishing:
-            if answer.set_running_or_notify_cancel():
-                answer.set_result(Published(self._published_version, applied=False, prefixes=_told(publications)))
+            _give(answer, Published(self._published_version, applied=False, prefixes=_told(publications)))
         self._publishing.clear()
 
     def _tier_events(self) -> dict[str, dict[str, int]]:
@@ -140,6 +139,12 @@ class PoolDesk:
 
     def _prefixes(self) -> tuple[PublishedPrefix, ...]:
         return _told(list(self._scheduler.publications))
+
+
+def _give(answer: Future[T], value: T) -> None:
+    """Answer, unless nobody waits any longer."""
+    if answer.set_running_or_notify_cancel():
+        answer.set_result(value)
 
 
 def _told(publications: list[Publication]) -> tuple[PublishedPrefix, ...]:

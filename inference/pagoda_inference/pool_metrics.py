@@ -47,7 +47,7 @@ class PoolCollector:
         yield self._evictions_by(list(tenants.items()), report)
 
     def _step_limits(self) -> Iterator[Metric]:
-        limits = self._engine.pace.limits()
+        limits = self._engine.pace.current
         target = 0.0 if limits.target_s == inf else limits.target_s
         yield GaugeMetricFamily("pagoda_step_target_seconds", "Most that a step should take; 0: no matter.", target)
         costs = GaugeMetricFamily("pagoda_step_cost_seconds", "What a step takes, as it is now.", labels=["part"])

@@ -21,9 +21,14 @@ class Rates:
     token_s: float
 
     @property
+    def short_prompt_s(self) -> float:
+        """Of a prompt of PROMPT_TOKENS that is computed alone, with its first token."""
+        return self.base_s + self.row_s + self.token_s * PROMPT_TOKENS
+
+    @property
     def prefill_tokens_per_s(self) -> float:
-        """Of a prompt of PROMPT_TOKENS that is computed alone."""
-        return PROMPT_TOKENS / max(self.base_s + self.row_s + self.token_s * PROMPT_TOKENS, 1e-9)
+        """Of the same."""
+        return PROMPT_TOKENS / max(self.short_prompt_s, 1e-9)
 
 
 def measure_rates(backend: Backend) -> Rates:

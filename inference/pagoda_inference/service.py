@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from pagoda_inference import logs
+from pagoda_inference.decoding.grammars import Grammars
 from pagoda_inference.engine import Engine
 from pagoda_inference.generation import Generation
 from pagoda_inference.generation_log import GenerationLog, Key
@@ -62,6 +63,9 @@ class Service:
         self.stopping = False
         self._tokenizer = tokenizer
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="tokenise")
+        self._grammars = Grammars(tokenizer.grammar_tokenizer, info.vocabulary_size)
+        self._grammar_thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        """One: whoever has large grammars compiled delays nobody but those who want others compiled."""
         self._preparing: dict[Key, asyncio.Task[None]] = {}
 
     # --- generations --------------------------------------------------------------------------------------------------
@@ -87,10 +91,13 @@ class Service:
                 "events: acknowledge them or wait",
                 max_bytes=self.store.max_bytes,
             ) from None
-        if prompt_characters(command) <= INLINE_CHARACTERS:
-            self._begin(command, log)
+        grammar = command.sampling.grammar
+        if grammar is not None and not self._grammars.known(grammar):
+            self._preparing[key] = asyncio.create_task(self._begin_in_thread(command, log, self._grammar_thread))
+        elif prompt_characters(command) > INLINE_CHARACTERS:
+            self._preparing[key] = asyncio.create_task(self._begin_in_thread(command, log, self._threads))
         else:
-            self._preparing[key] = asyncio.create_task(self._begin_in_thread(command, log))
+            self._begin(command, log)
         return log
 
     def attach(self, command: Attach) -> GenerationLog:
@@ -141,10 +148,10 @@ class Service:
             return
         self.engine.submit(generation)
 
-    async def _begin_in_thread(self, command: Generate, log: GenerationLog) -> None:
+    async def _begin_in_thread(self, command: Generate, log: GenerationLog, threads: ThreadPoolExecutor) -> None:
         try:
             loop = asyncio.get_running_loop()
-            generation = await loop.run_in_executor(self._threads, self._prepare, command, log)
+            generation = await loop.run_in_executor(threads, self._prepare, command, log)
         except Exception as error:
             if not log.ended:
                 self._refuse(log, error)
@@ -163,6 +170,7 @@ class Service:
             self._tokenizer,
             context_length=self.info.context_length,
             vocabulary_size=self.info.vocabulary_size,
+            grammars=self._grammars,
         )
 
     def _refuse(self, log: GenerationLog, error: Exception) -> None:
@@ -214,6 +222,8 @@ class Service:
     def close(self) -> None:
         """Let the threads go."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._grammar_thread.shutdown(wait=False, cancel_futures=True)
+        self._grammars.close()
 
     def _resolve(self, message: Publish) -> Resolved:
         info = self.info

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,15 +51,31 @@ def _amount(text: str) -> float:
         number = float(text)
     except ValueError:
         number = -1.0
-    if not number >= 0:
+    if not 0 <= number < math.inf:
         raise ValueError("expected a number of at least 0")
     return number
 
 
-def _preemption(text: str) -> str:
-    if text not in ("auto", "swap", "recompute"):
-        raise ValueError("expected auto, swap or recompute")
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"expected {', '.join(choices[:-1])} or {choices[-1]}")
+        return text
+
+    return parse
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", text):
+        raise ValueError("expected auto, cpu, cuda or cuda:N")
     return text
+
+
+def _context_length(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 2:
+        raise ValueError("expected a whole number above 1: a token of a prompt and one of its answer")
+    return number
 
 
 @dataclass(frozen=True)
@@ -89,8 +107,33 @@ class Settings:
         Setting("PAGODA_ENGINE_TLS_CERTIFICATE", "PEM file of the certificate chain for a tls: address", Path),
     ] = None
     tls_key: Annotated[Path | None, Setting("PAGODA_ENGINE_TLS_KEY", "PEM file of the certificate's key", Path)] = None
-    dtype: Annotated[str, Setting("PAGODA_ENGINE_DTYPE", "auto, float32, bfloat16 or float16", flag="--dtype")] = "auto"
-    device: Annotated[str, Setting("PAGODA_ENGINE_DEVICE", "auto, cpu, cuda or cuda:N", flag="--device")] = "auto"
+    dtype: Annotated[
+        str,
+        Setting(
+            "PAGODA_ENGINE_DTYPE",
+            "auto, float32, bfloat16 or float16; on a CPU also int8 or q4",
+            _one_of("auto", "float32", "bfloat16", "float16", "int8", "q4"),
+            "--dtype",
+        ),
+    ] = "auto"
+    device: Annotated[str, Setting("PAGODA_ENGINE_DEVICE", "auto, cpu, cuda or cuda:N", _device, "--device")] = "auto"
+    tensor_parallel: Annotated[
+        int,
+        Setting(
+            "PAGODA_ENGINE_TENSOR_PARALLEL",
+            "devices of this machine that share each layer of the model, a process each",
+            _count,
+            "--tensor-parallel",
+        ),
+    ] = 1
+    cuda_graphs: Annotated[
+        bool,
+        Setting("PAGODA_ENGINE_CUDA_GRAPHS", "on a GPU, run decodes as graphs that are captured at start", _switch),
+    ] = True
+    compile: Annotated[
+        bool,
+        Setting("PAGODA_ENGINE_COMPILE", "on a GPU, run all other steps through torch.compile; slow at first", _switch),
+    ] = False
     block_size: Annotated[
         int, Setting("PAGODA_ENGINE_BLOCK_SIZE", "tokens of a KV block, 1 to 256", _count, "--block-size")
     ] = 16
@@ -126,7 +169,7 @@ class Settings:
         Setting(
             "PAGODA_ENGINE_PREEMPTION",
             "what a preempted request does with its KV: swap, recompute, or auto: what is faster",
-            _preemption,
+            _one_of("auto", "swap", "recompute"),
             "--preemption",
         ),
     ] = "auto"
@@ -135,7 +178,7 @@ class Settings:
         Setting(
             "PAGODA_ENGINE_CONTEXT_LENGTH",
             "most tokens of a sequence; empty: the model's own",
-            _count,
+            _context_length,
             "--context-length",
         ),
     ] = None
@@ -160,6 +203,27 @@ class Settings:
             "PAGODA_ENGINE_MAX_WAITING", "most requests waiting per account; more are refused", _count, "--max-waiting"
         ),
     ] = 1024
+    speculate: Annotated[
+        str,
+        Setting(
+            "PAGODA_ENGINE_SPECULATE",
+            "how next tokens are guessed: lookup, from the text itself; draft, by the draft model; or off",
+            _one_of("off", "lookup", "draft"),
+            "--speculate",
+        ),
+    ] = "off"
+    draft: Annotated[
+        str,
+        Setting(
+            "PAGODA_ENGINE_DRAFT",
+            "the draft model, smaller and with the same tokenizer: a folder, a GGUF file or a hub id",
+            flag="--draft",
+        ),
+    ] = ""
+    draft_tokens: Annotated[
+        int,
+        Setting("PAGODA_ENGINE_DRAFT_TOKENS", "most tokens guessed for a sequence in a step", _count, "--draft-tokens"),
+    ] = 4
     require_accounts: Annotated[
         bool,
         Setting(
@@ -241,6 +305,10 @@ class Settings:
             )
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise SettingsError("PAGODA_ENGINE_TLS_CERTIFICATE and PAGODA_ENGINE_TLS_KEY only work together")
+        if (self.speculate == "draft") != bool(self.draft):
+            raise SettingsError("PAGODA_ENGINE_SPECULATE=draft and PAGODA_ENGINE_DRAFT only work together")
+        if self.pool_tokens is not None and self.pool_gib is not None:
+            raise SettingsError("--pool-tokens and --pool-gib both say how large the pool is: choose one")
         if self.require_accounts and self.accounts is not None:
             raise SettingsError("--require-accounts and --accounts contradict each other: choose one")
 

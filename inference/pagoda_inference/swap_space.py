@@ -7,31 +7,38 @@ from collections.abc import Callable
 from typing import cast
 
 from pagoda_inference import logs
-from pagoda_inference.kv.tiers.host import default_host_bytes
+from pagoda_inference.kv.tiers.host import default_host_bytes, main_memory
 from pagoda_inference.kv.tiers.tiers import Tiers
 from pagoda_inference.model.backend import Backend
 from pagoda_inference.rates import Rates
 from pagoda_inference.scheduling.swapping import Mode, PreemptionCost
-from pagoda_inference.settings import Settings
+from pagoda_inference.settings import Settings, SettingsError
 
 logger = logging.getLogger(__name__)
 
 GIB = 1 << 30
 
 
-def make_tiers(settings: Settings, backend: Backend, model_id: str, *, notify: Callable[[], None]) -> Tiers:
-    """Host and disk tier as the settings say; by default a host tier after the pool's size and no disk."""
+def make_tiers(settings: Settings, backend: Backend, *, notify: Callable[[], None]) -> Tiers:
+    """Host and disk tier as the settings say; by default a host tier after the pool's size and no disk.
+
+    Raises SettingsError for a host tier that is larger than the machine's memory.
+    """
     pool_bytes = backend.total_blocks * backend.bytes_per_block
     if settings.host_gib is None:
         host_bytes = default_host_bytes(backend.device, pool_bytes)
     else:
         host_bytes = int(settings.host_gib * GIB)
+        if host_bytes > main_memory():
+            raise SettingsError(
+                f"--host-gib cannot be {settings.host_gib:g}: this machine has {main_memory() / GIB:.1f} GiB of memory"
+            )
     return Tiers(
         backend,
         host_bytes=host_bytes,
         disk_bytes=int(settings.disk_gib * GIB),
         folder=settings.kv_folder,
-        model=f"{model_id} {backend.dtype}",
+        model=backend.fingerprint,
         notify=notify,
     )
 

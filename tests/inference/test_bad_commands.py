@@ -16,6 +16,7 @@ from pagoda_inference.protocol import (
     Cancel,
     ChatMessage,
     Frame,
+    Grammar,
     Refused,
     SetAccounts,
     decoder,
@@ -30,12 +31,35 @@ BAD_SAMPLING = [
     {"temperature": -0.1},
     {"temperature": float("nan")},
     {"temperature": float("inf")},
-    {"top_p": 0},
+    {"top_p": -0.1},
     {"top_p": 1.5},
     {"top_p": float("nan")},
     {"stop": ("",)},
     {"stop": ("x" * 5000,)},
     {"stop": tuple("abcdefghijklmnopqrstuvwxyz")},
+    {"top_k": -1},
+    {"min_p": -0.1},
+    {"min_p": float("nan")},
+    {"presence_penalty": 2.5},
+    {"presence_penalty": float("nan")},
+    {"frequency_penalty": -2.5},
+    {"repetition_penalty": 0.0},
+    {"repetition_penalty": float("inf")},
+    {"logit_bias": ((5, 100.5),)},
+    {"logit_bias": ((5, float("nan")),)},
+    {"logit_bias": ((5, 1.0), (5, 2.0))},
+    {"logit_bias": ((-1, 1.0),)},
+    {"logit_bias": ((1 << 40, 1.0),)},
+    {"logit_bias": tuple((token, 1.0) for token in range(2000))},
+    {"logprobs": -1},
+    {"logprobs": 21},
+    {"logprobs": 1, "beam_width": 2},
+    {"presence_penalty": 1.0, "beam_width": 2},
+    {"grammar": Grammar("json_object"), "beam_width": 2},
+    {"grammar": Grammar("json_object"), "ignore_eos": True},
+    {"grammar": Grammar("json_object", "{}")},
+    {"grammar": Grammar("regex")},
+    {"grammar": Grammar("regex", "x" * 70_000)},
 ]
 BAD_PROMPTS = [
     {"prompt": ""},
@@ -128,8 +152,10 @@ async def test_a_subscription_number_in_use_is_refused(engine, acme):
         for id in ("first", "second"):
             command = acme.command(id=id, max_tokens=400, ignore_eos=True)
             await stream.write(encode(msgspec.structs.replace(command, subscription=1)))
-        frame = decoder(Frame)(await asyncio.wait_for(stream.read(), 5))
-        refusals = [reply for d in frame.deliveries for reply in d.replies if isinstance(reply, Refused)]
+        refusals: list[Refused] = []
+        while not refusals:  # what the first has to say may come before it
+            frame = decoder(Frame)(await asyncio.wait_for(stream.read(), 5))
+            refusals = [reply for d in frame.deliveries for reply in d.replies if isinstance(reply, Refused)]
         assert [refusal.id for refusal in refusals] == ["second"]
 
 

@@ -13,9 +13,7 @@ from pagoda_inference.settings import Settings, SettingsError
 
 
 def run(*arguments: str, capsys) -> tuple[int, str]:
-    with pytest.raises(SystemExit) as ended:
-        command.main(arguments)
-    return int(ended.value.code), capsys.readouterr().err
+    return command.run(arguments), capsys.readouterr().err
 
 
 def test_flags_go_before_the_environment_and_that_before_defaults():
@@ -49,6 +47,12 @@ def test_every_setting_is_read_from_its_variable():
         ({"max_running": "600"}, "--max-running"),
         ({"step_ms": "nan"}, "--step-ms"),
         ({"pool_tokens": "-5"}, "--pool-tokens"),
+        ({"pool_gib": "inf"}, "--pool-gib"),
+        ({"pool_gib": "1", "pool_tokens": "64"}, "--pool-tokens and --pool-gib"),
+        ({"context_length": "1"}, "--context-length"),
+        ({"dtype": "fp33"}, "--dtype cannot be 'fp33': expected auto, float32"),
+        ({"device": "cuda:first"}, "--device"),
+        ({"preemption": "never"}, "expected auto, swap or recompute"),
         ({"require_accounts": "1", "accounts": "file"}, "--require-accounts"),
     ],
 )
@@ -72,6 +76,12 @@ def test_a_variable_that_cannot_be_is_named(variable):
         ("serve", "--model", "echo", "--address", "nonsense"),
         ("serve", "--model", "echo", "--accounts", "missing.json"),
         ("serve", "--model", "echo", "--metrics-address", "nonsense"),
+        ("serve", "--model", "echo", "--device", "cuda"),
+        ("serve", "--model", "echo", "--dtype", "q4"),
+        ("serve", "--model", "echo", "--tensor-parallel", "2"),
+        ("serve", "--model", "echo", "--pool-gib", "0"),
+        ("serve", "--model", "echo", "--pool-gib", "1e9"),
+        ("serve", "--model", "echo", "--host-gib", "1e12"),
         ("prepare-model", "--model", "./nowhere/at-all"),
     ],
     ids=" ".join,
@@ -86,10 +96,40 @@ def test_what_cannot_begin_is_one_sentence(arguments, capsys, socket_folder, mon
     assert "Traceback" not in error
 
 
-def test_an_unknown_flag_is_refused(capsys):
-    code, error = run("serve", "--modle", "echo", capsys=capsys)
+@pytest.mark.parametrize(
+    ("accounts", "reason"),
+    [
+        ('[{"id": "acme", "weight": 0}]', "the weight must be a number above 0, not 0.0"),
+        ('[{"id": "acme", "reservation": 20, "limit": 10}]', "the reservation (20 blocks) exceeds the limit"),
+        ('[{"id": "acme"}, {"id": "globex"}, {"id": "acme"}]', "acme is in the list twice"),
+        ('[{"id": "public"}]', "Choose another id"),
+        ('[{"id": "acme", "reservation": 40}, {"id": "globex", "reservation": 30}]', "lower them by 6"),
+        ('[{"id": "acme", "reservaton": 10}]', "unknown field `reservaton`"),
+        ('{"id": "acme"}', "is not a list of accounts"),
+    ],
+)
+def test_accounts_that_cannot_be_are_one_sentence(accounts, reason, capsys, socket_folder, monkeypatch):
+    monkeypatch.setenv("PAGODA_HOME", str(socket_folder))
+    monkeypatch.setattr(command.logs, "configure", lambda: None)
+    file = socket_folder / "accounts.json"
+    file.write_text(accounts)
+    code, error = run("serve", "--model", "echo", "--pool-tokens", "1024", "--accounts", str(file), capsys=capsys)
     assert code == 2
-    assert "--modle" in error
+    assert error.startswith(f"pagoda-inference: the accounts file {file} is")
+    assert reason in error
+    assert error.count("\n") == 1
+
+
+def test_the_echo_model_is_prepared_already(capsys):
+    assert command.run(["prepare-model", "--model", "echo"]) == 0
+    assert capsys.readouterr().out == "echo: nothing to prepare\n"
+
+
+def test_an_unknown_flag_is_refused(capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.run(["serve", "--modle", "echo"])
+    assert ended.value.code == 2
+    assert "--modle" in capsys.readouterr().err
 
 
 async def test_an_address_in_use_is_one_sentence(engine, acme):

@@ -114,6 +114,24 @@ def test_what_is_no_socket_is_not_removed(socket_folder):
     assert path.read_text() == "precious"
 
 
+def test_directories_above_the_sockets_own_are_made_under_the_home_alone(tmp_path, socket_folder):
+    path = socket_folder / "home" / "run" / "engine.sock"
+    for home in (None, tmp_path):
+        with pytest.raises(AddressTaken, match="No such file or directory"), claim(Address(path=path), home):
+            pass
+    assert not (socket_folder / "home").exists()
+    with claim(Address(path=path), socket_folder / "home"):
+        assert path.parent.is_dir()
+
+
+def test_a_directory_that_takes_no_files_is_refused_in_a_sentence():
+    with (
+        pytest.raises(AddressTaken, match="no socket can be made in /proc: "),
+        claim(Address.parse("unix:/proc/x.sock")),
+    ):
+        pass
+
+
 def test_the_default_address_is_under_home_or_short(tmp_path):
     assert default_address(tmp_path) == f"unix:{tmp_path}/run/engine.sock"
     deep = tmp_path / ("deep" * 30)

@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from pagoda_inference.client import EngineRefused
+from pagoda_inference.model.echo import EchoTokenizer
+from pagoda_inference.model.tokenizer import LONGEST_TOKEN
 from pagoda_inference.protocol import ChatMessage, Delta, Finished, Started
 from tests.inference.running_engine import Tenant, read
 
@@ -135,6 +137,24 @@ async def test_a_prompt_that_fills_the_context_is_refused_with_the_numbers(start
         await Tenant("acme", await engine.client()).answer("x" * 64)
     assert refused.value.error.code == "context_length_exceeded"
     assert refused.value.error.details == {"prompt_tokens": 64, "context_length": 64}
+
+
+async def test_a_text_that_fits_no_context_is_refused_before_it_is_tokenised(start_engine, monkeypatch):
+    engine = await start_engine(context_length=64)
+    client = await engine.client()
+
+    def tokenise(*_):
+        raise AssertionError("it was tokenised")
+
+    for name in ("encode", "encode_chat"):
+        monkeypatch.setattr(EchoTokenizer, name, tokenise)
+    text = "x" * (64 * LONGEST_TOKEN + 1)
+    turns = (ChatMessage("user", text[:5000]), ChatMessage("assistant", text[5000:]))
+    numbers = {"characters": len(text), "context_length": 64}
+    for prompt in ({"prompt": text}, {"messages": turns}):
+        with pytest.raises(EngineRefused) as refused:
+            await Tenant("acme", client).answer(**prompt)
+        assert (refused.value.error.code, refused.value.error.details) == ("context_length_exceeded", numbers)
 
 
 async def test_a_long_prompt_is_prepared_without_holding_up_others(acme, rival):

@@ -77,6 +77,18 @@ def test_a_target_below_what_any_step_takes_is_raised() -> None:
     assert Pace(0.01, RATES).limits().target_s == pytest.approx(3.5 * BASE)
 
 
+def test_tenants_who_share_get_steps_of_one_and_a_half_short_prompts() -> None:
+    pace = Pace(0.2, RATES)
+    alone = BASE + ROW + 64 * TOKEN
+    assert pace.limits(shared=True).target_s == pytest.approx(1.5 * alone)
+    assert pace.limits().target_s == 0.2
+    learnt(pace, 1.05)
+    assert pace.limits(shared=True).target_s == pytest.approx(1.5 * alone), "what the waiting notice, load or no load"
+    assert Pace(0.06, RATES).limits(shared=True).target_s == pytest.approx(3.5 * BASE), "never below what pays"
+    assert Pace(0.072, RATES).limits(shared=True).target_s == 0.072, "never above what is allowed"
+    assert Pace(0.0, RATES).limits(shared=True) == UNLIMITED
+
+
 def test_rates_are_measured_on_the_backend_itself() -> None:
     measured = measure_rates(EchoBackend(pool_tokens=2048, step_ms=4))
     assert 0.003 < measured.base_s < 0.05

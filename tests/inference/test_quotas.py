@@ -104,3 +104,12 @@ async def test_a_request_left_alone_at_its_limit_finishes_with_length(start_engi
     finished = (await acme.answer("x" * 20, max_tokens=500, ignore_eos=True)).finished
     assert finished.reason == "length"
     assert finished.usage.prompt_tokens + finished.usage.output_tokens == 65
+    assert finished.error is None
+    assert finished.limit_reached is not None
+    assert finished.limit_reached.code == "kv_limit_exceeded"
+    assert finished.limit_reached.details == {"limit_blocks": 4, "block_size": 16}
+
+
+async def test_an_answer_of_max_tokens_reached_no_limit_of_its_tenant(acme):
+    finished = (await acme.answer(max_tokens=2)).finished
+    assert (finished.reason, finished.limit_reached) == ("length", None)

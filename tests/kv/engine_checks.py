@@ -56,6 +56,28 @@ def check_tiers(world: EngineWorld) -> None:
         assert world.tiers.usage(tenant) == TierUsage(0, 0), f"{tenant} was deleted"
 
 
+def check_draft_model(world: EngineWorld) -> None:
+    """The draft model has the KV of all that is computed and of all that can be found, as the target has it."""
+    if world.shape.drafter != "model":
+        return
+    size, entry = world.backend.bytes_per_block, world.backend.bytes_per_block // world.shape.block_size
+    target, draft = world.backend._pool, world.draft._pool
+
+    def check(id: int, count: int, whose: object) -> None:
+        part = slice(id * size, id * size + count * entry)
+        assert target[part] == draft[part], f"block {id} of {whose} differs in the draft model's pool"
+
+    for request in world.scheduler.running:
+        if not request.loading:
+            for sequence in request.sequences:
+                for place, id in enumerate(sequence.table.blocks if sequence.table is not None else []):
+                    left = sequence.computed - place * world.shape.block_size
+                    check(id, max(0, min(world.shape.block_size, left)), sequence.request)
+    for found in world.pool.index:
+        if found.block is not None:
+            check(found.block.id, world.shape.block_size, found)
+
+
 def check_published(world: EngineWorld) -> None:
     """With nothing under way, everybody finds what is published (where hashes do not collide)."""
     pool = world.pool

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 OFTEN = [
     "hit", "copy on write", "fork", "exhausted", "evicted own_lru", "evicted over_share", "preempt recompute",
     "preempt swap", "resumed from swap", "demoted host", "tenant deleted", "aborted running", "aborted waiting",
-    "refused kv_limit_exceeded", "finished length", "finished error",
+    "refused kv_limit_exceeded", "finished length", "finished error", "draft right", "draft wrong",
 ]  # fmt: skip
 """Expected of 60 examples already."""
 
@@ -25,12 +25,14 @@ SELDOM = [
     "unstow found blocks in the pool", "restart found something",
     "refused unknown_account", "refused queue_full", "refused invalid_request", "error model_error",
     "error kv_limit_exceeded", "error unknown_account", "finished stop", "finished cancelled",
+    "token behind the end",
 ]  # fmt: skip
 """Expected of 400 examples."""
 
 RARE = [
     "load cut short", "late load", "stow failed", "stowed for nobody", "aborted while loading",
     "aborted while leaving", "aborted while swapped", "reservations scaled",
+    "no drafts for who is ahead",
 ]  # fmt: skip
 """Expected of 2,000 examples; counted in all."""
 
@@ -121,6 +123,18 @@ def watch(world: EngineWorld) -> None:
             own = [other for other in scheduler.running if other.account == request.account]
             assert own == [request], "exhausted, and not alone"
 
+    def take_back(original: Callable[..., None], sequence: Any) -> None:
+        fired["token behind the end"] += 1
+        original(sequence)
+
+    def may_decode(ledger: Any, tokens: int) -> bool:
+        allowed = world.scheduler.may_decode(ledger, tokens)
+        fired["no drafts for who is ahead"] += not allowed
+        return allowed
+
+    if world.speculation is not None:
+        world.speculation._may_decode = may_decode
+    around(scheduler, "take_back", take_back)
     around(scheduler._decodes, "schedule", decode)
     around(world.pool._eviction, "evict", evict)
     around(transfers, "stow", stow)

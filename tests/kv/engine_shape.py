@@ -17,7 +17,10 @@ def two_bit_digest(parent: bytes, packed: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Shape:
-    """An engine's sizes. ``host`` and ``disk`` are blocks, 0 for no such tier."""
+    """An engine's sizes. ``host`` and ``disk`` are blocks, 0 for no such tier.
+
+    drafter: who guesses next tokens: nobody, one who knows the answers, or a draft model; ``drafts`` at most.
+    """
 
     blocks: int
     block_size: int
@@ -29,6 +32,8 @@ class Shape:
     disk: int = 0
     waiting: int = 1024
     limits: StepLimits = UNLIMITED
+    drafter: Literal["", "oracle", "model"] = ""
+    drafts: int = 4
 
 
 class SteadyPace:
@@ -37,7 +42,7 @@ class SteadyPace:
     def __init__(self, limits: StepLimits) -> None:
         self._limits = limits
 
-    def limits(self) -> StepLimits:
+    def limits(self, *, shared: bool = False) -> StepLimits:
         return self._limits
 
     def learn(self, step: Step, seconds: float) -> None:

@@ -56,4 +56,6 @@ shapes = st.builds(
     disk=st.sampled_from([0, 0, 0, 12]),
     waiting=st.sampled_from([1024, 1024, 3]),
     limits=st.sampled_from([UNLIMITED, UNLIMITED, StepLimits(1.0, 0.1, 0.4, 0.1)]),
+    drafter=st.sampled_from(["", "oracle", "model"]),
+    drafts=st.integers(1, 6),
 )

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-from pagoda_inference.engine import Engine
+from pagoda_inference.engine import Engine, Observer
 from pagoda_inference.generation_log import GenerationLog, Ledger
 from pagoda_inference.kv.pool import Pool
 from pagoda_inference.kv.prefix_index import chain_digest
 from pagoda_inference.kv.tiers.copier import ManualCopier
 from pagoda_inference.kv.tiers.tiers import Tiers
 from pagoda_inference.kv.transfers import Transfers
+from pagoda_inference.model.backend import Backend
 from pagoda_inference.preparation import prepare
 from pagoda_inference.protocol import (
     Account,
@@ -35,8 +36,13 @@ from pagoda_inference.protocol import (
 )
 from pagoda_inference.scheduling.scheduler import Scheduler
 from pagoda_inference.scheduling.sequence import RequestState
+from pagoda_inference.scheduling.step import Step
 from pagoda_inference.scheduling.swapping import PreemptionCost
-from tests.kv.engine_checks import check_cache, check_published, check_tiers, check_tiers_when_idle
+from pagoda_inference.speculation.costs import DraftCosts
+from pagoda_inference.speculation.draft_model import SpeculativeBackend
+from pagoda_inference.speculation.speculation import Speculation
+from tests.kv.engine_checks import check_cache, check_draft_model, check_published, check_tiers, check_tiers_when_idle
+from tests.kv.engine_drafters import GuessingEcho, Oracle
 from tests.kv.engine_events import count_at_the_end, watch
 from tests.kv.engine_listener import TOKENIZER, Job, Listener
 from tests.kv.engine_reference import Reference
@@ -49,6 +55,8 @@ TENANTS = ["acme", "globex", "initech"]
 
 class EngineWorld:
     """Drives one engine. Every method leaves it in a state that was compared with the reference."""
+
+    Backend = WatchedBackend
 
     def __init__(self, shape: Shape, reference: Reference, fired: Counter[str], folder: Path | None = None) -> None:
         self.shape = shape
@@ -63,12 +71,13 @@ class EngineWorld:
     def _begin(self) -> None:
         """An engine starts, on what another one may have left in the folder."""
         shape = self.shape
-        self.backend = WatchedBackend(shape.block_size, shape.blocks)
+        self.backend = self.Backend(shape.block_size, shape.blocks)
         self.listener = Listener(self.backend, self.reference, self.fired)
         self.copier = ManualCopier()
-        size = self.backend.bytes_per_block
+        self.served = self._with_draft_model()
+        size = self.served.bytes_per_block
         self.tiers = Tiers(
-            self.backend,
+            self.served,
             host_bytes=shape.host * size,
             disk_bytes=shape.disk * size,
             folder=self.folder,
@@ -89,11 +98,44 @@ class EngineWorld:
             transfers=self.transfers,
             cost=cost,
         )
-        self.engine = Engine(self.backend, self.scheduler, instance="test", deliver=self.listener.hear, debug=True)
+        self.speculation = self._speculation()
+        self.engine = Engine(
+            self.served,
+            self.scheduler,
+            instance="test",
+            deliver=self.listener.hear,
+            observer=Observer(step=self._count_drafts),
+            speculation=self.speculation,
+            debug=True,
+        )
         self.engine.pace = SteadyPace(shape.limits)  # type: ignore[assignment]
         self._versions = itertools.count(1)
         self._checked = False
         watch(self)
+
+    def _with_draft_model(self) -> Backend:
+        if self.shape.drafter != "model":
+            return self.backend
+        size, context = self.shape.block_size, self.backend.context_length
+        self.draft = GuessingEcho(block_size=size, pool_tokens=self.shape.blocks * size, context_length=context)
+        return SpeculativeBackend(self.backend, self.draft)
+
+    def _speculation(self) -> Speculation | None:
+        if not self.shape.drafter:
+            return None
+        return Speculation(
+            self.served if isinstance(self.served, SpeculativeBackend) else Oracle(self.reference),
+            DraftCosts(),
+            most=self.shape.drafts,
+            token_budget=self.shape.budget,
+            limits=lambda: self.shape.limits,
+            may_decode=self.scheduler.may_decode,
+        )
+
+    def _count_drafts(self, step: Step, seconds: float) -> None:
+        assert sum(chunk.count for chunk in step.chunks) + step.drafted <= self.shape.budget or not step.drafted
+        self.fired["draft right"] += step.accepted
+        self.fired["draft wrong"] += step.drafted - step.accepted
 
     @property
     def live(self) -> list[Job]:
@@ -126,6 +168,22 @@ class EngineWorld:
         user: str = "",
         id: str | None = None,
     ) -> Job:
+        job = self.submit(tenant, prompt, sampling, request_class=request_class, lineage=lineage, user=user, id=id)
+        self._between_steps()
+        return job
+
+    def submit(
+        self,
+        tenant: str,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        request_class: str = "interactive",
+        lineage: str = "",
+        user: str = "",
+        id: str | None = None,
+    ) -> Job:
+        """As ``add``, at any time: the engine hears of it when it listens next."""
         command = Generate(
             id=id or str(next(self._ids)),
             account=tenant,
@@ -147,7 +205,6 @@ class EngineWorld:
         self.jobs.append(job)
         self.listener.listen(log, job)
         self.engine.submit(generation)
-        self._between_steps()
         return job
 
     def abort(self, job: Job) -> None:
@@ -309,6 +366,7 @@ class EngineWorld:
         assert len(self.scheduler.running) <= self.shape.slots
         check_cache(self)
         check_tiers(self)
+        check_draft_model(self)
 
     def _between_steps(self) -> None:
         """What was asked takes effect, without a step."""

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 
 from pagoda_inference.decoding.sampling import Sampler
+from pagoda_inference.kv.accounts import Ledger
 from pagoda_inference.kv.invariants import check
 from pagoda_inference.kv.pool import Pool
 from pagoda_inference.kv.prefix_index import Digest, chain_digest
@@ -24,6 +25,11 @@ VOCABULARY = 4  # few tokens, so that prompts share prefixes
 def next_token(entries: list[tuple[int, int]]) -> int:
     """The echo model: a hash of all (token, position) pairs in the KV."""
     return hashlib.blake2b(repr(entries).encode(), digest_size=1).digest()[0] % VOCABULARY
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    """Tokens that another seed gives otherwise."""
+    return [(seed + index * index + index // 7) % VOCABULARY for index in range(length)]
 
 
 class Simulation:
@@ -49,6 +55,17 @@ class Simulation:
         self._verified: dict[str, int] = {}
         self._newly_finished: list[Request] = []
         self._ids = itertools.count()
+
+    def ledger(self, account: str) -> Ledger:
+        found = self.pool.accounts.find(account)
+        assert found is not None
+        return found
+
+    def steps(self, count: int) -> None:
+        """So many steps, all invariants checked after each."""
+        for _ in range(count):
+            self.step()
+            self.check()
 
     def submit(
         self,
@@ -92,6 +109,8 @@ class Simulation:
                 self._finish(sequence.request, "stop")
         for request in step.exhausted:
             self._finish(request, "length")
+        for request, error in step.refused.items():
+            self._finish(request, error.code)
         return step
 
     def abort(self, request: Request) -> None:

@@ -8,17 +8,8 @@ from pagoda_inference.kv.accounts import AccountsRefused
 from pagoda_inference.kv.prefix_index import PrefixIndex
 from pagoda_inference.protocol import Account
 from pagoda_inference.scheduling.scheduler import RequestRefused
-from tests.kv.simulation import Simulation
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    return [(seed + index * index + index // 7) % 4 for index in range(length)]
-
-
-def ledger(simulation: Simulation, account: str):
-    found = simulation.pool.accounts.find(account)
-    assert found is not None
-    return found
+from pagoda_inference.scheduling.sequence import RequestState
+from tests.kv.simulation import Simulation, prompt
 
 
 def test_an_idle_reservation_is_lent_to_cached_blocks_and_reclaimed_at_once() -> None:
@@ -29,15 +20,15 @@ def test_an_idle_reservation_is_lent_to_cached_blocks_and_reclaimed_at_once() ->
     assert simulation.pool.free_blocks == 0, "acme's cache borrowed the reservation"
     simulation.submit("globex", prompt(12, 3), 1)
     simulation.run()
-    assert ledger(simulation, "acme").evictions["reclaimed"] >= 1
-    assert ledger(simulation, "acme").evicted_by["globex"] >= 1
+    assert simulation.ledger("acme").evictions["reclaimed"] >= 1
+    assert simulation.ledger("acme").evicted_by["globex"] >= 1
 
 
 def test_a_warm_conversation_inside_its_reservation_survives_a_rivals_flood() -> None:
     simulation = Simulation(16, 4, accounts=[Account("acme"), Account("globex", reservation=4)], token_budget=64)
     simulation.submit("globex", prompt(14), 2)
     simulation.run()
-    warm = ledger(simulation, "globex").cached
+    warm = simulation.ledger("globex").cached
     for seed in range(12):
         simulation.submit("acme", prompt(30, seed), 6)
     simulation.run()
@@ -53,7 +44,7 @@ def test_a_tenant_never_holds_more_than_its_limit() -> None:
         simulation.submit("acme", prompt(12, seed), 6)
     for _ in range(200):
         simulation.step()
-        assert ledger(simulation, "acme").held <= 6
+        assert simulation.ledger("acme").held <= 6
     assert not simulation.scheduler.has_work
 
 
@@ -87,7 +78,7 @@ def test_lowering_a_limit_evicts_then_preempts_and_everything_still_finishes() -
     for _ in range(4):
         simulation.step()
     simulation.set_accounts([Account("acme", limit=7), Account("globex")], 2)
-    assert ledger(simulation, "acme").held <= 7
+    assert simulation.ledger("acme").held <= 7
     simulation.run()
     assert [simulation.finished[request.id][1] for request in requests] == ["stop"] * 3
     assert sum(request.preemptions for request in requests) >= 2
@@ -108,7 +99,7 @@ def test_reservations_above_the_pool_are_refused_and_change_nothing() -> None:
     simulation = Simulation(10, 4, accounts=[Account("acme", reservation=3), Account("globex", reservation=3)])
     with pytest.raises(AccountsRefused, match="add up to 12 blocks and the pool has 10"):
         simulation.set_accounts([Account("acme", reservation=6), Account("globex", reservation=6)], 2)
-    assert ledger(simulation, "acme").reservation == 3
+    assert simulation.ledger("acme").reservation == 3
     assert simulation.pool.accounts.version == 1
 
 
@@ -149,7 +140,7 @@ def test_equal_prompts_at_the_same_time_are_stored_once() -> None:
     simulation = Simulation(40, 4, accounts=[Account("acme"), Account("globex")], token_budget=64)
     requests = [simulation.submit("acme", prompt(17), 3) for _ in range(3)]
     simulation.run()
-    assert ledger(simulation, "acme").cached == 4, "four full blocks of 17 tokens"
+    assert simulation.ledger("acme").cached == 4, "four full blocks of 17 tokens"
     assert len({tuple(request.sequences[0].tokens) for request in requests}) == 1
 
 
@@ -165,6 +156,21 @@ def test_a_newcomer_gets_its_share_of_a_full_pool_by_preemption() -> None:
     assert newcomer.preemptions == 0
     simulation.run()
     assert all(simulation.finished[request.id][1] == "stop" for request in flood)
+
+
+def test_a_tenant_with_few_slots_gets_of_those_that_are_there_besides() -> None:
+    simulation = Simulation(400, 4, token_budget=64, max_running=32)
+    for seed in range(40):
+        simulation.submit("acme", prompt(5, seed), 60)
+    simulation.steps(6)
+    assert len(simulation.scheduler.running) == 32
+    questions = [simulation.submit("globex", prompt(5, seed), 60) for seed in range(3)]
+    simulation.steps(4)
+    assert [question.state for question in questions] == [RequestState.RUNNING] * 2 + [RequestState.WAITING]
+    newcomer = simulation.submit("initech", prompt(5, 3), 60)
+    simulation.steps(2)
+    assert newcomer.state is RequestState.RUNNING, "the rest is for who has none"
+    assert len(simulation.scheduler.running) == 35
 
 
 def test_a_tenant_without_a_slot_takes_one_from_the_tenant_with_most() -> None:
@@ -196,7 +202,7 @@ def test_a_hit_in_a_preempted_request_is_not_counted_again() -> None:
     requests = [simulation.submit("acme", prompt(8, seed), 24) for seed in range(2)]
     simulation.run()
     assert sum(request.preemptions for request in requests) >= 1
-    account = ledger(simulation, "acme")
+    account = simulation.ledger("acme")
     assert account.hit_tokens == sum(request.cached_tokens for request in requests)
     assert account.queried_tokens == 16
     assert account.tokens_in == 16, "tokens computed again are charged to nobody"

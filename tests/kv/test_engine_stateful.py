@@ -47,6 +47,8 @@ REFERENCE = Reference()
 class WholeEngine(RuleBasedStateMachine):
     """Three tenants on tiny pools: collisions, evictions, preemptions, swaps and demotions everywhere."""
 
+    World = EngineWorld
+    fired = FIRED
     world: EngineWorld
     folder: Path | None = None
 
@@ -54,7 +56,7 @@ class WholeEngine(RuleBasedStateMachine):
     def start(self, shape: Shape) -> None:
         if shape.disk and shape.host:
             self.folder = Path(tempfile.mkdtemp(prefix="pagoda-engine-"))
-        self.world = EngineWorld(shape, REFERENCE, FIRED, self.folder)
+        self.world = self.World(shape, REFERENCE, self.fired, self.folder)
 
     def any_job(self, data: st.DataObject) -> Job:
         return data.draw(st.sampled_from(self.world.jobs))
@@ -292,7 +294,7 @@ class WholeEngine(RuleBasedStateMachine):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Failures are injected all the time."""
     logger = logging.getLogger("pagoda_inference")
     level = logger.level
@@ -301,14 +303,16 @@ def _quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-TestWholeEngine = WholeEngine.TestCase
-TestWholeEngine.settings = settings(
+SETTINGS = settings(
     max_examples=int(os.environ.get("PAGODA_TEST_EXAMPLES_ENGINE", "60")),
     stateful_step_count=30,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
+
+TestWholeEngine = WholeEngine.TestCase
+TestWholeEngine.settings = SETTINGS
 
 
 def test_everything_happened() -> None:

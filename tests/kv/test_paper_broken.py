@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pagoda_inference.kv.accounts import AccountsRefused, Ledger
+from pagoda_inference.kv.accounts import AccountsRefused
 from pagoda_inference.protocol import Account
 from pagoda_inference.scheduling.admission import MAX_PASSED
 from pagoda_inference.scheduling.preemption import QUANTUM
 from pagoda_inference.scheduling.sequence import RequestState
+from tests.kv.simulation import prompt
 from tests.kv.world import World, sequence_of
 
 RIVALS = [Account("acme"), Account("globex")]
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    return [(seed + index * index + index // 7) % 4 for index in range(length)]
-
-
-def ledger(world: World, account: str) -> Ledger:
-    found = world.pool.accounts.find(account)
-    assert found is not None
-    return found
-
-
-def steps(world: World, count: int) -> None:
-    for _ in range(count):
-        world.step()
-        world.check()
 
 
 def reasons(world: World) -> set[str]:
@@ -41,7 +26,7 @@ def test_two_growing_prefills_never_wait_for_each_other() -> None:
     """Each needs more than half the pool: blocks taken chunk by chunk would deadlock."""
     world = World(10, 4, accounts=RIVALS, token_budget=8)
     first, second = world.submit("acme", prompt(28), 4), world.submit("globex", prompt(28, 1), 4)
-    steps(world, 2)
+    world.steps(2)
     assert [request.state for request in (first, second)] == [RequestState.RUNNING, RequestState.WAITING]
     world.run()
     assert reasons(world) == {"stop"}
@@ -63,12 +48,12 @@ def test_a_reservation_is_reachable_behind_another_tenants_hits() -> None:
     for seed in range(3):
         world.submit("acme", prompt(12, seed), 1)
         world.run()
-    assert ledger(world, "acme").cached == 9, "lent by globex"
+    assert world.ledger("acme").cached == 9, "lent by globex"
     holders = [world.submit("acme", prompt(12, seed), 40) for seed in range(3)]
-    steps(world, 2)
-    assert ledger(world, "acme").active <= 4, "the second hit would take from the reservation"
+    world.steps(2)
+    assert world.ledger("acme").active <= 4, "the second hit would take from the reservation"
     owner = world.submit("globex", prompt(20, 3), 4)
-    steps(world, 1)
+    world.steps(1)
     assert owner.state is RequestState.RUNNING, "by eviction alone, at once"
     world.run()
     assert owner.preemptions == 0
@@ -93,8 +78,8 @@ def test_eight_answers_at_the_limit_are_refused_or_fit() -> None:
         world.submit("globex", prompt(16), 4, samples=8)
     most = 0
     while world.scheduler.has_work:
-        steps(world, 1)
-        most = max(most, ledger(world, "acme").active)
+        world.steps(1)
+        most = max(most, world.ledger("acme").active)
     assert world.finished[request.id][1] == "stop"
     assert most == 12
     assert request.preemptions == 0
@@ -112,12 +97,12 @@ def test_eight_answers_that_outgrow_the_limit_end_with_length() -> None:
 def test_published_blocks_are_charged_to_the_public_account_and_nobody_else() -> None:
     world = World(12, 4, accounts=RIVALS, token_budget=64)
     assert world.publish(prompt(16)) == [None]
-    steps(world, 1)
+    world.steps(1)
     for account in ("acme", "globex"):
         world.submit(account, prompt(18), 2)
-    steps(world, 1)
-    assert [ledger(world, name).active for name in ("public", "acme", "globex")] == [4, 1, 1]
-    public = ledger(world, "public")
+    world.steps(1)
+    assert [world.ledger(name).active for name in ("public", "acme", "globex")] == [4, 1, 1]
+    public = world.ledger("public")
     assert (public.reservation, public.limit, public.held) == (4, 4, 4)
     world.run()
 
@@ -129,8 +114,8 @@ def test_an_idle_reservation_is_lent_to_cached_blocks_only() -> None:
     world = World(10, 4, accounts=[Account("acme"), Account("globex", reservation=4)], token_budget=64)
     running = [world.submit("acme", prompt(12, seed), 60) for seed in range(3)]
     for _ in range(80):
-        steps(world, 1)
-        assert ledger(world, "acme").active <= 6, "active blocks would have to be preempted"
+        world.steps(1)
+        assert world.ledger("acme").active <= 6, "active blocks would have to be preempted"
     world.run()
     assert all(request.state is RequestState.FINISHED for request in running)
 
@@ -141,28 +126,28 @@ def test_a_reservation_is_reclaimed_by_eviction_alone_while_the_borrower_runs() 
         world.submit("acme", prompt(16, seed), 1)
         world.run()
     borrower = world.submit("acme", prompt(8, 7), 14)
-    steps(world, 2)
+    world.steps(2)
     assert world.pool.free_blocks == 0
     owner = world.submit("globex", prompt(12, 2), 4)
-    steps(world, 1)
+    world.steps(1)
     assert owner.state is RequestState.RUNNING
     world.run()
     assert borrower.preemptions == owner.preemptions == 0
-    assert ledger(world, "acme").evictions["reclaimed"] >= 1
+    assert world.ledger("acme").evictions["reclaimed"] >= 1
 
 
 def test_raising_a_reservation_preempts_for_it() -> None:
     world = World(12, 4, accounts=RIVALS, token_budget=64)
     flood = [world.submit("acme", prompt(12, seed), 30) for seed in range(3)]
-    steps(world, 3)
-    assert ledger(world, "acme").active >= 10
+    world.steps(3)
+    assert world.ledger("acme").active >= 10
     world.set_accounts([Account("acme"), Account("globex", reservation=8)], 2)
     world.check()
-    assert ledger(world, "acme").active <= 4
+    assert world.ledger("acme").active <= 4
     assert flood[0].preemptions == 0, "the youngest give way"
     assert sum(request.preemptions for request in flood) == 2
     owner = world.submit("globex", prompt(24, 5), 4)
-    steps(world, 1)
+    world.steps(1)
     assert owner.state is RequestState.RUNNING
     world.run()
 
@@ -181,7 +166,7 @@ def test_a_pool_that_shrank_scales_reservations_and_raises_an_alert() -> None:
     with pytest.raises(AccountsRefused, match="lower them by 6"):
         world.scheduler.set_accounts(quotas, 1)
     world.scheduler.set_accounts(quotas, 1, pool_blocks=20)
-    assert [ledger(world, name).reservation for name in ("acme", "globex")] == [7, 2]
+    assert [world.ledger(name).reservation for name in ("acme", "globex")] == [7, 2]
     [alert] = world.scheduler.report().alerts
     assert "scaled to 62%" in alert
     world.scheduler.set_accounts(RIVALS, 2, pool_blocks=10)
@@ -194,11 +179,11 @@ def test_a_pool_that_shrank_scales_reservations_and_raises_an_alert() -> None:
 def test_the_head_of_a_queue_is_passed_a_bounded_number_of_times() -> None:
     world = World(12, 4, accounts=[Account("acme", limit=8), Account("globex")], token_budget=64)
     world.submit("acme", prompt(8), 16)
-    steps(world, 1)
+    world.steps(1)
     head = world.submit("acme", prompt(24, 1), 4)
     small = [world.submit("acme", prompt(4, seed), 1) for seed in range(3 * MAX_PASSED)]
     while head.admitted_at is None:
-        steps(world, 1)
+        world.steps(1)
         assert head.passed <= MAX_PASSED
     world.run()
     before = [request for request in small if request.admitted_at and request.admitted_at < head.admitted_at]
@@ -209,11 +194,11 @@ def test_the_head_of_a_queue_is_passed_a_bounded_number_of_times() -> None:
 def test_batch_work_never_preempts_not_even_the_greatest() -> None:
     world = World(12, 4, accounts=RIVALS, token_budget=64)
     flood = [world.submit("acme", prompt(8, seed), 40) for seed in range(3)]
-    steps(world, 20)
+    world.steps(20)
     batch = world.submit("globex", prompt(20, 5), 4, request_class="batch")
     while any(request.state is not RequestState.FINISHED for request in flood):
         preempted = sum(request.preemptions for request in flood)
-        steps(world, 1)
+        world.steps(1)
         if sum(request.preemptions for request in flood) > preempted:
             assert batch.state is not RequestState.RUNNING, "for another of acme's, not for the batch"
     world.run()
@@ -227,14 +212,14 @@ def test_answers_of_one_prompt_share_its_blocks_and_copy_the_last_before_they_wr
     world = World(40, 4, accounts=RIVALS, token_budget=64)
     request = world.submit("acme", prompt(10), 6, samples=3)
     rival = world.submit("globex", prompt(10), 6)
-    steps(world, 1)
-    assert ledger(world, "acme").active == 3, "forks share partial blocks, too"
+    world.steps(1)
+    assert world.ledger("acme").active == 3, "forks share partial blocks, too"
     step = world.step()
     assert len(step.copies) == 2, "the last to write keeps the block"
     tables = world.tables_of(request)
     assert len({tuple(table[:2]) for table in tables}) == 1
     assert len({table[2] for table in tables}) == 3
-    assert ledger(world, "acme").active == 5
+    assert world.ledger("acme").active == 5
     assert not {id for table in tables for id in table} & set(world.tables_of(rival)[0])
     world.run()
     assert reasons(world) == {"stop"}
@@ -246,11 +231,11 @@ def test_beams_fork_and_end_and_leave_nothing() -> None:
     world.submit("globex", prompt(10), 12)
     most = 0
     while world.scheduler.has_work:
-        steps(world, 1)
+        world.steps(1)
         assert len(world.tables_of(request)) in (0, 1, 4)
-        most = max(most, ledger(world, "acme").active)
+        most = max(most, world.ledger("acme").active)
     assert most < 4 * world.pool.blocks_for(22), "beams share what they have in common"
-    assert ledger(world, "acme").active == 0
+    assert world.ledger("acme").active == 0
     assert reasons(world) == {"stop"}
 
 
@@ -261,7 +246,7 @@ def test_several_answers_survive_preemption(kind: dict[str, int], blocks: int, h
     world = World(blocks, 4, accounts=accounts, token_budget=64, host_blocks=host_blocks)
     request = world.submit("acme", prompt(10), 30, **kind)
     old = world.submit("acme", prompt(4, 3), 60)
-    steps(world, 25)
+    world.steps(25)
     rivals = [world.submit("globex", prompt(20, seed), 30) for seed in range(3)]
     world.run()
     assert request.preemptions + old.preemptions >= 1
@@ -275,21 +260,21 @@ def test_several_answers_survive_preemption(kind: dict[str, int], blocks: int, h
 def test_tokens_computed_again_for_another_tenant_are_charged_to_nobody() -> None:
     world = World(34, 4, accounts=[Account("acme"), Account("globex", weight=3.0)], token_budget=64)
     victims = [world.submit("acme", prompt(12, seed), 30) for seed in range(3)]
-    steps(world, 25)
+    world.steps(25)
     world.submit("globex", prompt(40, 5), 4)
     world.run()
     again = sum(request.preemptions for request in victims)
-    account = ledger(world, "acme")
+    account = world.ledger("acme")
     assert again >= 1
     assert account.tokens_in == world.priced["acme"] == 3 * 12
 
 
 def test_tokens_computed_again_for_ones_own_are_charged_as_service_but_are_no_new_input() -> None:
-    world = World(30, 4, accounts=[Account("acme", limit=7), Account("globex")], token_budget=64)
+    world = World(30, 4, accounts=[Account("acme", limit=8), Account("globex")], token_budget=64)
     requests = [world.submit("acme", prompt(11, seed), 17) for seed in range(2)]
     world.submit("globex", prompt(12, 5), 30)
     world.run()
     assert sum(request.preemptions for request in requests) >= 1
-    account = ledger(world, "acme")
+    account = world.ledger("acme")
     assert account.tokens_in == 2 * 11
     assert world.priced["acme"] > 2 * 11

@@ -3,7 +3,6 @@ back at any time."""
 
 from __future__ import annotations
 
-from pagoda_inference.kv.accounts import Ledger
 from pagoda_inference.kv.pool import Pool
 from pagoda_inference.kv.prefix_index import PUBLIC
 from pagoda_inference.protocol import Account
@@ -15,27 +14,15 @@ RIVALS = [Account("acme"), Account("globex")]
 PREFIX = [(index * index + index // 5) % 4 for index in range(18)]
 
 
-def ledger(world: World, account: str) -> Ledger:
-    found = world.pool.accounts.find(account)
-    assert found is not None
-    return found
-
-
-def steps(world: World, count: int) -> None:
-    for _ in range(count):
-        world.step()
-        world.check()
-
-
 def test_rivals_share_the_published_prefix_and_nothing_that_follows() -> None:
     world = World(40, 4, accounts=RIVALS, token_budget=64)
     assert world.publish(PREFIX) == [None]
     world.run()
     question = PREFIX + [1, 2, 3] * 5
     first = world.submit("acme", question, 4)
-    steps(world, 1)
+    world.steps(1)
     second = world.submit("globex", question, 4)
-    steps(world, 1)
+    world.steps(1)
     [acme], [globex] = world.tables_of(first), world.tables_of(second)
     assert acme[:4] == globex[:4], "the same four blocks"
     assert not set(acme[4:]) & set(globex[4:])
@@ -52,7 +39,7 @@ def test_a_prefix_that_reservations_leave_no_room_for_is_refused_with_the_number
     assert refused.error is not None
     assert refused.error.code == "kv_limit_exceeded"
     assert refused.error.details == {"needed_blocks": 4, "limit_blocks": 2, "block_size": 4}
-    assert ledger(world, PUBLIC).reservation == 0
+    assert world.ledger(PUBLIC).reservation == 0
     assert world.publish(PREFIX[:8]) == [None]
     world.run()
     world.check()
@@ -63,15 +50,15 @@ def test_a_prefix_taken_back_while_it_is_read_leaves_its_readers_alone() -> None
     world.publish(PREFIX)
     world.run()
     reader, rival = world.submit("acme", [*PREFIX, 3], 12), world.submit("globex", [*PREFIX, 2], 12)
-    steps(world, 3)
+    world.steps(3)
     world.publish()
     world.check()
-    assert ledger(world, PUBLIC).held == 4, "until its readers end"
+    assert world.ledger(PUBLIC).held == 4, "until its readers end"
     newcomer = world.submit("acme", [*PREFIX, 3], 2)
     world.run()
     assert newcomer.cached_tokens == 0
     assert {world.finished[request.id][1] for request in (reader, rival, newcomer)} == {"stop"}
-    public = ledger(world, PUBLIC)
+    public = world.ledger(PUBLIC)
     assert (public.held, public.reservation, public.limit) == (0, 0, 0)
 
 
@@ -81,10 +68,10 @@ def test_prefixes_that_are_equal_in_whole_blocks_are_kept_once_and_none_is_lost(
         assert world.publish(PREFIX[:17], PREFIX) == [None, None]
         world.run()
         world.check()
-    assert ledger(world, PUBLIC).held == 4
+    assert world.ledger(PUBLIC).held == 4
     world.publish()
     world.check()
-    assert ledger(world, PUBLIC).held == 0
+    assert world.ledger(PUBLIC).held == 0
 
 
 def test_publishing_makes_room_even_where_readers_of_an_old_prefix_give_way() -> None:
@@ -93,10 +80,10 @@ def test_publishing_makes_room_even_where_readers_of_an_old_prefix_give_way() ->
     world.publish(PREFIX)
     world.run()
     readers = [world.submit(account, [*PREFIX, seed], 6) for seed, account in enumerate(("acme", "globex"))]
-    steps(world, 2)
+    world.steps(2)
     assert world.publish([3] * 16) == [None]
     world.check()
-    assert ledger(world, PUBLIC).held == 4
+    assert world.ledger(PUBLIC).held == 4
     world.run()
     assert all(request.state is RequestState.FINISHED for request in readers)
 
@@ -106,8 +93,8 @@ def test_published_blocks_do_not_count_against_a_tenants_limit() -> None:
     world.publish(PREFIX)
     world.run()
     request, rival = world.submit("acme", PREFIX, 4), world.submit("globex", PREFIX, 4)
-    steps(world, 1)
-    assert ledger(world, "acme").active == 1
+    world.steps(1)
+    assert world.ledger("acme").active == 1
     world.run()
     assert {world.finished[request.id][1] for request in (request, rival)} == {"stop"}
     waiting = world.submit("acme", PREFIX, 4)
@@ -119,14 +106,14 @@ def test_publishing_waits_for_blocks_that_are_being_copied() -> None:
     world = World(8, 4, accounts=RIVALS, token_budget=64, host_blocks=40)
     for seed, account in enumerate(("acme", "globex")):
         world.submit(account, [(seed + index * seed) % 4 for index in range(16)], 1)
-        steps(world, 1)
+        world.steps(1)
     world.scheduler.poll()
     assert world.scheduler.transfers is not None
     assert world.scheduler.transfers.in_flight, "what is cached is on its way down"
     assert world.publish([3] * 28) == [None]
     world.check()
     world.run()
-    assert ledger(world, PUBLIC).held == 7
+    assert world.ledger(PUBLIC).held == 7
 
 
 def test_a_deleted_conversation_keeps_what_another_one_shares() -> None:

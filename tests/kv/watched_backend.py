@@ -94,7 +94,7 @@ class WatchedBackend(EchoBackend):
             self.wrong.append("a chunk without a table")
             return
         owner = table.account.id, table.chain.scope
-        first, last = chunk.start // size, (chunk.start + len(chunk.token_ids) - 1) // size
+        first, last = chunk.start // size, (chunk.start + len(chunk.token_ids) + len(chunk.drafts) - 1) // size
         for id in table.blocks[first : last + 1]:
             block = pool.block(id)
             if block.references != 1 or block.entry is not None:

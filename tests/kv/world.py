@@ -165,6 +165,8 @@ class World(Simulation):
             self._branch(request, candidates)
         for request in step.exhausted:
             self._finish(request, "length")
+        for request, error in step.refused.items():
+            self._finish(request, error.code)
         return step
 
     def run(self, limit: int = 10_000) -> None:

@@ -16,7 +16,11 @@ def most_probable(logits: torch.Tensor, counts: Sequence[int]) -> list[Candidate
     None where a row's logits are not numbers. Fewer than asked where the vocabulary, masked tokens (-inf) left out, has
     no more. Log probabilities are computed in float32, whatever the logits are. Rows do not influence one another.
     """
-    logprobs = logits.float().log_softmax(dim=-1)
+    return rank(logits.float().log_softmax(dim=-1), counts)
+
+
+def rank(logprobs: torch.Tensor, counts: Sequence[int]) -> list[Candidates | None]:
+    """``most_probable`` of rows of log probabilities [N, V]."""
     most = min(max(counts), logprobs.shape[-1])
     values, tokens = logprobs.topk(most, dim=-1)
     # topk may keep any of those equal to its last value: such rows are sorted whole, in the order of the ids.

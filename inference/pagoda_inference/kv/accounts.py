@@ -14,7 +14,7 @@ may take n more blocks is one comparison instead of a walk over everybody's cach
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from math import inf
@@ -40,7 +40,6 @@ class Ledger:
 
     __slots__ = (
         "active",
-        "committed",
         "demoted",
         "disk_bytes",
         "evicted_by",
@@ -51,6 +50,7 @@ class Ledger:
         "id",
         "leaving",
         "limit",
+        "longer",
         "lru",
         "number",
         "preemptions",
@@ -63,6 +63,7 @@ class Ledger:
         "rows",
         "service",
         "shared",
+        "sharing_changes",
         "tokens_in",
         "tokens_out",
         "unsaved",
@@ -79,10 +80,12 @@ class Ledger:
         self.retired = False
         """Deleted: what copies still hold is all that is left of it."""
         self.active = 0
-        self.committed = 0
-        """How often blocks of its tables became findable."""
+        self.longer = 0
+        """How often a key appeared that one of its requests awaited: see ``PrefixIndex.awaited``."""
         self.shared = 0
         """Active blocks that more than one table or copy holds."""
+        self.sharing_changes = 0
+        """How often one of its blocks got a second holder or lost it."""
         self.leaving = 0
         """Active blocks of preempted requests that are free once they are copied to the host."""
         self.lru: OrderedDict[int, Block] = OrderedDict()
@@ -104,11 +107,11 @@ class Ledger:
         self.tokens_in = 0
         self.tokens_out = 0
         self.queue_wait_s = 0.0
-        self.evictions: dict[str, int] = {}
-        self.evicted_by: dict[str, int] = {}
-        self.preemptions: dict[str, int] = {}
-        self.demoted: dict[str, int] = {}
-        self.promoted: dict[str, int] = {}
+        self.evictions: Counter[str] = Counter()
+        self.evicted_by: Counter[str] = Counter()
+        self.preemptions: Counter[str] = Counter()
+        self.demoted: Counter[str] = Counter()
+        self.promoted: Counter[str] = Counter()
 
     @property
     def cached(self) -> int:
@@ -126,7 +129,11 @@ class Ledger:
     @property
     def active_excess(self) -> float:
         """The same of active blocks alone."""
-        return max(0, self.active - self.reservation) / self.weight
+        return self.active_excess_with(0)
+
+    def active_excess_with(self, blocks: int) -> float:
+        """The active excess with so many blocks more."""
+        return max(0, self.active + blocks - self.reservation) / self.weight
 
     @property
     def lendable(self) -> int:

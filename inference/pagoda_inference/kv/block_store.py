@@ -39,11 +39,6 @@ class BlockStore:
     def block(self, id: int) -> Block:
         return self._blocks[id]
 
-    def held_once(self, ids: Iterable[int]) -> int:
-        """How many of these blocks have no other holder."""
-        blocks = self._blocks
-        return sum([blocks[id].references == 1 for id in ids])
-
     def known_blocks(self) -> list[Block]:
         """All blocks used at least once; the others are free."""
         return list(self._blocks)
@@ -79,6 +74,7 @@ class BlockStore:
         if block.references == 2:
             assert block.account is not None
             block.account.shared += 1
+            block.account.sharing_changes += 1
 
     def unhold(self, block: Block, *, first: bool = False) -> int:
         """One table less holds the block. 1 if it was the last.
@@ -92,6 +88,7 @@ class BlockStore:
         if block.references:
             if block.references == 1:
                 ledger.shared -= 1
+                ledger.sharing_changes += 1
             return 0
         self.accounts.deactivated(ledger)
         entry = block.entry

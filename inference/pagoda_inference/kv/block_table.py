@@ -16,10 +16,23 @@ class BlockTable:
     capacity: tokens that fit. forked: blocks that are still to be written may be shared with another table. commit_at:
     number of written tokens at which the next block becomes findable. The first ``findable`` blocks are in the prefix
     index, and ``last`` is the entry of the newest of them (or the scope's root): where the chain goes on. ``last`` is
-    None once the chain broke, on a hash collision or because its conversation was purged.
+    None once the chain broke, on a hash collision or because its conversation was purged. exclusive,
+    exclusive_as_of: see ``Pool.exclusive``.
     """
 
-    __slots__ = ("account", "blocks", "capacity", "chain", "commit_at", "findable", "forked", "last", "lineage")
+    __slots__ = (
+        "account",
+        "blocks",
+        "capacity",
+        "chain",
+        "commit_at",
+        "exclusive",
+        "exclusive_as_of",
+        "findable",
+        "forked",
+        "last",
+        "lineage",
+    )
 
     def __init__(self, account: Ledger, chain: Chain, lineage: str) -> None:
         self.account = account
@@ -28,6 +41,8 @@ class BlockTable:
         self.blocks: list[int] = []
         self.capacity = 0
         self.forked = False
+        self.exclusive = 0
+        self.exclusive_as_of: tuple[int, int, int] | None = None
         self.findable = 0
         self.commit_at = chain.block_size
         self.last: Entry | ScopeRoot | None = chain.root

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pagoda_inference.kv.block import Block
 
 
@@ -57,3 +59,8 @@ class Entry:
         if isinstance(self.used_by, set):
             return self.used_by
         return set() if self.used_by is None else {self.used_by}
+
+
+def resident(run: Sequence[Entry]) -> int:
+    """How many entries from the start of a run are in the pool."""
+    return next((place for place, entry in enumerate(run) if entry.block is None), len(run))

@@ -35,16 +35,20 @@ class Eviction:
 
         Where nobody lends, the taker's own oldest cached block goes: it keeps what it holds.
         """
+        held, reservation, lender = taker.active + len(taker.lru), taker.reservation, self._lender
         for taken in range(already, already + count):
-            victim = self._lender(taker, taken) or taker
-            below = taker.held + taken < taker.reservation
-            self.evict(victim, "own_lru" if victim is taker else "reclaimed" if below else "over_share", taker)
+            victim = lender(taker, taken)
+            if victim is None or victim is taker:
+                self.evict(taker, "own_lru", taker)
+                held -= 1
+            else:
+                self.evict(victim, "reclaimed" if held + taken < reservation else "over_share", taker)
 
     def evict(self, victim: Ledger, cause: str, taker: Ledger) -> None:
         """Lose the victim's least recently used cached block."""
         block = next(iter(victim.lru.values()))
-        victim.evictions[cause] = victim.evictions.get(cause, 0) + 1
-        victim.evicted_by[taker.id] = victim.evicted_by.get(taker.id, 0) + 1
+        victim.evictions[cause] += 1
+        victim.evicted_by[taker.id] += 1
         self._lose(block)
 
     def rose(self, ledger: Ledger) -> None:

@@ -90,6 +90,8 @@ def _check_index(pool: Pool) -> None:
 def _check_table(pool: Pool, table: BlockTable) -> None:
     chain, public = table.chain, pool.accounts.public
     assert table.capacity == len(table.blocks) * pool.block_size, "the capacity is off"
+    alone = sum(pool.block(id).references == 1 for id in table.blocks)
+    assert pool.exclusive(table) == alone, f"{pool.exclusive(table)} blocks counted as exclusive, {alone} are"
     parent: Entry | ScopeRoot = pool.index.public_root if chain.public else chain.root
     for index, id in enumerate(table.blocks):
         block = pool.block(id)

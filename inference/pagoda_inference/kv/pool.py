@@ -14,7 +14,7 @@ from pagoda_inference.kv.accounts import Accounts, Ledger
 from pagoda_inference.kv.block import Block
 from pagoda_inference.kv.block_store import BlockStore, PoolExhausted
 from pagoda_inference.kv.block_table import BlockTable
-from pagoda_inference.kv.entry import Entry, ScopeRoot
+from pagoda_inference.kv.entry import Entry, ScopeRoot, resident
 from pagoda_inference.kv.lineages import ANYBODY
 from pagoda_inference.kv.prefix_index import Chain, Digest, PrefixIndex, chain_digest
 
@@ -87,6 +87,16 @@ class Pool(BlockStore):
         shared = len(self._shared_from(table, start)) if table.forked else 0
         return max(0, self.blocks_for(end) - len(table.blocks)) + shared
 
+    def exclusive(self, table: BlockTable) -> int:
+        """How many of a table's blocks have no other holder. Counted again only after something can have changed."""
+        public = self.accounts.public.sharing_changes
+        state = (len(table.blocks), table.account.sharing_changes, public)
+        if table.exclusive_as_of != state:
+            blocks = self._blocks
+            table.exclusive_as_of = state
+            table.exclusive = sum([blocks[id].references == 1 for id in table.blocks])
+        return table.exclusive
+
     # --- the verbs ----------------------------------------------------------------------------------------------------
 
     def open_table(self, ledger: Ledger, chain: Chain, lineage: str = "") -> BlockTable:
@@ -112,7 +122,7 @@ class Pool(BlockStore):
         places = iter(loads)
         table.blocks = [entry.block.id if entry.block is not None else next(places)[1] for entry in entries]
         table.capacity = len(table.blocks) * self.block_size
-        found = next((place for place, entry in enumerate(entries) if entry.block is None), len(entries))
+        found = resident(entries)
         table.found(found, entries[found - 1] if found > table.chain.public else table.chain.root)
         if found > table.chain.public:
             self._use(entries[found - 1], table.lineage)
@@ -131,6 +141,7 @@ class Pool(BlockStore):
         while len(table.blocks) > blocks:
             self.unhold(self._blocks[table.blocks.pop()])
         table.capacity = len(table.blocks) * self.block_size
+        table.exclusive_as_of = None
 
     def append(self, table: BlockTable, start: int, end: int) -> list[tuple[int, int]]:
         """Make room to write the tokens at positions ``start .. end - 1``.
@@ -154,6 +165,7 @@ class Pool(BlockStore):
         table.blocks += [block.id for block in taken]
         table.capacity = len(table.blocks) * self.block_size
         table.forked = False
+        table.exclusive_as_of = None
         return copies
 
     def fork(self, table: BlockTable, tokens: int | None = None) -> BlockTable:
@@ -202,7 +214,6 @@ class Pool(BlockStore):
         full = written // self.block_size
         if written < table.commit_at:
             return
-        table.account.committed += 1
         chain, index = table.chain, self.index
         if len(chain.keys) < full:
             chain.extend(tokens, full)
@@ -317,6 +328,7 @@ class Pool(BlockStore):
         self.unhold(own)
         self.hold(block)
         table.blocks[index] = block.id
+        table.exclusive_as_of = None
 
     def _supplant(self, entry: Entry, own: Block) -> None:
         """An equal cached block gives way to one that tables hold."""

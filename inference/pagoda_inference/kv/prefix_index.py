@@ -15,10 +15,14 @@ import hmac
 import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from pagoda_inference.kv.entry import Entry, ScopeRoot
 from pagoda_inference.kv.lineages import ANYBODY, Lineages
+
+if TYPE_CHECKING:
+    from pagoda_inference.kv.accounts import Ledger
 
 __all__ = ["PUBLIC", "Chain", "Digest", "Entry", "PrefixIndex", "ScopeRoot", "chain_digest", "pack"]
 
@@ -105,6 +109,8 @@ class PrefixIndex:
         self.lineages = Lineages()
         self.published = 0
         """Published entries: while there are none, nobody looks for them."""
+        self.awaited: dict[bytes, Ledger] = {}
+        """Keys that waiting requests would go on with, and whose: when one appears its ledger takes note, once."""
         self._secret = secret
         self._model = model
         self._roots: WeakValueDictionary[tuple[str, str, bytes], ScopeRoot] = WeakValueDictionary()
@@ -174,6 +180,9 @@ class PrefixIndex:
         if key in self._entries:
             return None
         entry = self._entries[key] = Entry(key, packed, parent, root)
+        waiting = self.awaited.pop(key, None)
+        if waiting is not None:
+            waiting.longer += 1
         if root is self.public_root:
             self.published += 1
         return entry

@@ -9,7 +9,7 @@ comes is lost and no step ever waits.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pagoda_inference.kv.accounts import Ledger
@@ -130,7 +130,7 @@ class Transfers:
                 ledger = self._pool.accounts.find(entry.root.account)
                 if ledger is not None:
                     tier = "host" if entry.host is not None else "disk"
-                    ledger.promoted[tier] = ledger.promoted.get(tier, 0) + 1
+                    ledger.promoted[tier] += 1
             if arrived < count:
                 load.good = min(load.good, first + arrived)
                 load.next = len(load.wanted)
@@ -140,29 +140,32 @@ class Transfers:
 
     # --- swapping -----------------------------------------------------------------------------------------------------
 
-    def stow(self, ledger: Ledger, blocks: Sequence[int], done: Callable[[Stowed | None], None]) -> bool:
-        """Copy a preempted request's blocks to the host. False at once where they do not fit there.
+    def stow(self, ledger: Ledger, blocks: Mapping[int, int], done: Callable[[Stowed | None], None]) -> bool:
+        """Copy a preempted request's blocks to the host: block -> how many of its tables still hold it. False at once
+        where they do not fit there.
 
-        The blocks are free for others when the copy has ended; until then they are counted in ``ledger.leaving``.
+        Those that nobody else holds are free for others when the copy has ended; until then they are counted in
+        ``ledger.leaving``.
         """
         number = self._hold(blocks)
         held = self._copies[number]
-        leaving = [block for block in held if block.account is ledger]
+        leaving = sum(1 for block in held if block.account is ledger and block.references == 1 + blocks[block.id])
 
         def ended(stowed: Stowed | None) -> None:
-            ledger.leaving -= len(leaving)
-            self.leaving -= len(leaving)
+            self._leave(ledger, -leaving)
             self._release(number)
             done(stowed)
 
-        ledger.leaving += len(leaving)
-        self.leaving += len(leaving)
+        self._leave(ledger, leaving)
         if self._tiers.stow(ledger.id, list(blocks), ended):
             return True
-        ledger.leaving -= len(leaving)
-        self.leaving -= len(leaving)
+        self._leave(ledger, -leaving)
         self._release(number)
         return False
+
+    def _leave(self, ledger: Ledger, blocks: int) -> None:
+        ledger.leaving += blocks
+        self.leaving += blocks
 
     def unstow(self, stowed: Stowed, places: Sequence[tuple[int, int]], done: Callable[[bool], None]) -> None:
         """Copy stowed blocks back: (index in ``stowed``, block that a table holds)."""
@@ -207,7 +210,7 @@ class Transfers:
         def ended() -> None:
             for entry in entries:
                 if entry.host is not None:
-                    ledger.demoted["host"] = ledger.demoted.get("host", 0) + 1
+                    ledger.demoted["host"] += 1
             self._release(number, first=True)
 
         self._tiers.store(entries, [block.id for block in blocks], ended)
@@ -215,7 +218,7 @@ class Transfers:
     def _demoted_to_disk(self, entry: Entry) -> None:
         ledger = self._pool.accounts.find(entry.root.account)
         if ledger is not None:
-            ledger.demoted["disk"] = ledger.demoted.get("disk", 0) + 1
+            ledger.demoted["disk"] += 1
 
     def save_all(self, give_up: Callable[[], bool]) -> None:
         """At the engine's stop: copy down all that is cached, if there is a disk tier to outlive it, until ``give_up``
@@ -239,7 +242,7 @@ class Transfers:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _hold(self, ids: Sequence[int]) -> int:
+    def _hold(self, ids: Iterable[int]) -> int:
         return self._number(self._pool.hold_all(ids))
 
     def _number(self, blocks: list[Block]) -> int:

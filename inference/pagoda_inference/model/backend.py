@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pagoda_inference.decoding.sampling import Sampler
+
+if TYPE_CHECKING:
+    from pagoda_inference.model.launched import Launched
 
 
 @dataclass(slots=True)
@@ -21,6 +24,9 @@ class Chunk:
     forks: further samplers that choose a token each after the same last token: the prompt is done, and several answers
         begin. The result is a tuple of 1 + len(forks) tokens then.
     candidates: above 0 for beam search: the result is ``Candidates``, and the samplers are not used.
+    drafts: tokens that may come next, guessed: their KV is written behind that of ``token_ids``, and a token is chosen
+        after each. The result is ``Accepted`` then. The block table covers them too, and only this sequence has the
+        blocks that they are written to.
     """
 
     token_ids: Sequence[int]
@@ -29,6 +35,30 @@ class Chunk:
     sampler: Sampler | None = None
     forks: Sequence[Sampler] = ()
     candidates: int = 0
+    drafts: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The next tokens of a sequence, 1 to len(drafts) + 1 of them: those that it has without drafts, too."""
+
+    tokens: tuple[int, ...]
+
+
+def accept(drafts: Sequence[int], chosen: Sequence[int | None]) -> Accepted | None:
+    """Of the tokens ``chosen`` after the chunk and after each draft, those whose drafts before them were all right.
+
+    A draft is right where it is the token that was chosen in its place: whatever is drafted, the tokens are those that
+    would have been chosen one by one. None where the first could not be chosen; a later one that could not ends them.
+    """
+    tokens: list[int] = []
+    for place, token in enumerate(chosen):
+        if token is None:
+            break
+        tokens.append(token)
+        if place == len(drafts) or drafts[place] != token:
+            break
+    return Accepted(tuple(tokens)) if tokens else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +74,7 @@ class ChunkError(Exception):
     """One chunk of a step failed (for example: logits that are not numbers). The step's other chunks are good."""
 
 
-Result = int | tuple[int, ...] | Candidates | ChunkError | None
+Result = int | tuple[int, ...] | Accepted | Candidates | ChunkError | None
 """What a step gives for one chunk: see ``Backend.run``."""
 
 
@@ -62,13 +92,24 @@ class Backend(Protocol):
     vocabulary_size: int
     dtype: str
     device: str
+    fingerprint: str
+    """Names the weights and the dtype: KV of backends with different fingerprints is never mixed."""
+    asynchronous: bool
+    """Whether ``launch`` returns before the step is computed, so that it pays to do something else then."""
 
     def run(self, chunks: Sequence[Chunk]) -> list[Result]:
         """Compute one step for all chunks together.
 
-        Returns, per chunk: the next token id (or what ``forks`` and ``candidates`` ask for instead), None where no
-        sampler was given, or a ChunkError for that chunk alone.
+        Returns, per chunk: the next token id (or what ``forks``, ``candidates`` and ``drafts`` ask for instead), None
+        where no sampler was given, or a ChunkError for that chunk alone.
         An exception means that the whole step failed and nothing was sampled.
+        """
+        ...
+
+    def launch(self, chunks: Sequence[Chunk]) -> Launched:
+        """Begin what ``run`` does whole; raises what it raises. The chunks are read before this returns.
+
+        Where it is not ``asynchronous`` the step has been computed then.
         """
         ...
 
@@ -82,4 +123,8 @@ class Backend(Protocol):
 
     def write_blocks(self, ids: Sequence[int], payloads: Sequence[bytes | bytearray | memoryview]) -> None:
         """Put such copies back. From any thread, for blocks that no step reads or writes."""
+        ...
+
+    def close(self) -> None:
+        """End what the model runs on outside this thread, if anything. Nothing is asked of it any more."""
         ...

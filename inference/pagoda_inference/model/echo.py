@@ -6,8 +6,9 @@ that the block table names. Any stale, aliased, foreign or unwritten block there
 prompts give equal answers however they were scheduled, preempted or cached. Needs no torch.
 
 Tokens are bytes, and three turn markers and an end. Answers are readable: words of ASCII letters with some Korean and
-emoji, whose characters span several tokens; 20 to 200 tokens long in a chat. What beam search sees is another such
-hash, spread over the tokens that may follow; in the middle of a character there are few of them.
+emoji, whose characters span several tokens; 20 to 200 tokens long in a chat. What beam search sees, and what is told
+as log probabilities, is another such hash, spread over the tokens that may follow; in the middle of a character there
+are few of them. An answer with a grammar follows it. Penalties and biases change nothing: there are no logits.
 """
 
 from __future__ import annotations
@@ -18,12 +19,22 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from pagoda_inference.decoding.answer_state import answer_of
 from pagoda_inference.decoding.detokenizer import ByteDetokenizer, Detokenizer
+from pagoda_inference.decoding.grammar_trial import byte_tokenizer
+from pagoda_inference.decoding.guide import Guide, allowed_tokens
 from pagoda_inference.decoding.sampling import Sampler
-from pagoda_inference.model.backend import Candidates, Chunk, Result
-from pagoda_inference.model.tokenizer import ChatTemplateError, generated_ids
-from pagoda_inference.protocol import ChatMessage
+from pagoda_inference.model.backend import Candidates, Chunk, Result, accept
+from pagoda_inference.model.launched import ComputedAtLaunch
+from pagoda_inference.model.tokenizer import LONGEST_TOKEN, ChatTemplateError, generated_ids
+from pagoda_inference.protocol import LEAST_LOGPROB, ChatMessage, TokenLogprobs
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
 
 END = 256
 _ROLES = {"system": 257, "user": 258, "assistant": 259}
@@ -37,11 +48,17 @@ _ALPHABET = tuple(
     character.encode()
     for character in [*"eeeetttaaaooonnniiisssrrrhhhlddduuccmmffyywwgpbvk     ", *"가나다한글말", *"🙂🌱🏯"]
 )
+_CLOSING = frozenset([END, *b'"}]'])
 _ENTRY = struct.Struct("<IIIQ")
 """One KV entry: token, position, position of the answer's start, digest of everything up to here."""
 
 
-class EchoBackend:
+def bytes_per_block(block_size: int) -> int:
+    """Of a block of so many tokens."""
+    return block_size * _ENTRY.size
+
+
+class EchoBackend(ComputedAtLaunch):
     """Backend of the KV-echo model.
 
     step_ms: least duration of a step, in milliseconds, so that timing can be tested.
@@ -50,13 +67,14 @@ class EchoBackend:
     vocabulary_size = _VOCABULARY
     dtype = "bytes"
     device = "cpu"
+    fingerprint = "echo"
 
     def __init__(
         self, *, block_size: int = 16, pool_tokens: int = 16384, context_length: int = 4096, step_ms: float = 0
     ) -> None:
         self.block_size = block_size
         self.total_blocks = max(1, pool_tokens // block_size)
-        self.bytes_per_block = block_size * _ENTRY.size
+        self.bytes_per_block = bytes_per_block(block_size)
         self.context_length = context_length
         self._step_s = step_ms / 1000
         self._pool = bytearray(self.total_blocks * self.bytes_per_block)
@@ -85,12 +103,13 @@ class EchoBackend:
             self._pool[id * size : (id + 1) * size] = payload
 
     def _write(self, chunk: Chunk) -> None:
-        if not chunk.token_ids or chunk.start + len(chunk.token_ids) > len(chunk.block_table) * self.block_size:
+        tokens = [*chunk.token_ids, *chunk.drafts]
+        if not chunk.token_ids or chunk.start + len(tokens) > len(chunk.block_table) * self.block_size:
             raise ValueError("a chunk needs at least one token and a block table that covers it")
         answer_start, digest = 0, 0
         if chunk.start:
             _, _, answer_start, digest = self._read(chunk, chunk.start - 1)
-        for position, token in enumerate(chunk.token_ids, start=chunk.start):
+        for position, token in enumerate(tokens, start=chunk.start):
             if token in (END, _ROLES["assistant"]):
                 answer_start = position
             digest = _hash(struct.pack("<IIQ", token, position, digest))
@@ -103,13 +122,28 @@ class EchoBackend:
             return None
         if chunk.forks:
             return tuple(self._next_token(chunk, sampler) for sampler in (chunk.sampler, *chunk.forks))
+        if chunk.drafts:
+            places = range(len(chunk.drafts) + 1)
+            return accept(chunk.drafts, [self._next_token(chunk, chunk.sampler, place) for place in places])
         return self._next_token(chunk, chunk.sampler)
 
-    def _next_token(self, chunk: Chunk, sampler: Sampler) -> int:
-        position = chunk.start + len(chunk.token_ids)
+    def _next_token(self, chunk: Chunk, sampler: Sampler, drafts: int = 0) -> int:
+        """The token after the chunk and so many of its drafts."""
+        position = chunk.start + len(chunk.token_ids) + drafts
         seed = self._hash_of_context(chunk, position)
-        if not sampler.greedy:
+        if not sampler.greedy and sampler.top_k != 1:
             seed = _hash(struct.pack("<Qd", seed, sampler.uniform(position)))
+        answer = answer_of(sampler)
+        if answer is None:
+            return self._said(chunk, position, seed)
+        token = self._said(chunk, position, seed) if answer.guide is None else _guided(answer.guide, seed)
+        if answer.processing.logprobs is not None:
+            everything = self._candidates(chunk, _VOCABULARY)
+            answer.tell(position, _told(token, everything, answer.processing.logprobs))
+        return token
+
+    def _said(self, chunk: Chunk, position: int, seed: int) -> int:
+        """What is said at ``position``, of what ``seed`` chooses from."""
         begun = self._begun_character(chunk, position)
         length = self._answer_length(chunk, position)
         may_end = not begun and length >= _SHORTEST_ANSWER
@@ -174,6 +208,7 @@ class EchoTokenizer:
     """ChatTokenizer of the KV-echo model: the bytes of the text; a marker in front of each turn, an end behind it."""
 
     eos_token_ids = frozenset([END])
+    longest_token = LONGEST_TOKEN
 
     def encode_chat(self, messages: Sequence[ChatMessage], continue_final: bool = False) -> list[int]:
         if not messages:
@@ -194,6 +229,28 @@ class EchoTokenizer:
 
     def detokenizer(self) -> Detokenizer:
         return ByteDetokenizer(_token_bytes)
+
+    def grammar_tokenizer(self, vocabulary_size: int) -> LLTokenizer:
+        return byte_tokenizer(vocabulary_size - END)
+
+
+def _guided(guide: Guide, seed: int) -> int:
+    """A token that a grammar allows: one that closes something every other time, otherwise a visible character."""
+    bits, failed = allowed_tokens([guide])
+    if failed:
+        raise failed[0]
+    allowed = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")).tolist()
+    closing = [token for token in allowed if token in _CLOSING]
+    if closing and seed % 2:
+        return closing[seed // 2 % len(closing)]
+    visible = [token for token in allowed if ord(" ") < token < 0x7F]
+    choices = visible or allowed
+    return choices[seed // 2 % len(choices)]
+
+
+def _told(token: int, everything: Candidates, count: int) -> TokenLogprobs:
+    pairs = list(zip(everything.token_ids, everything.logprobs, strict=True))
+    return TokenLogprobs(token, dict(pairs).get(token, LEAST_LOGPROB), tuple(pairs[:count]))
 
 
 @cache

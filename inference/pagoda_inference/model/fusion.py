@@ -1,173 +1,179 @@
-"""Faster modules in place of transformers' own on CPUs: fewer, larger matrix products with prepacked weights.
+"""Faster modules in place of transformers' own: fewer, larger matrix products, on CPUs with prepacked weights.
 
 Generic, not by model: a module is replaced where it has the parts of the known kind (a gated MLP, attention of four
 projections, a root mean square norm, a linear layer) *and* the replacement gives the same numbers for random input.
-Whatever does not match stays as it is.
+Whatever does not match stays as it is. A decoder layer whose parts were all replaced may then become one native call.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
-from pagoda_inference.model.paged_attention import NAME, PagedStep
+from pagoda_inference.model.fused_modules import FusedModules
+from pagoda_inference.model.packed_layer import whole_layer
+from pagoda_inference.model.packed_modules import PackedAttention, PackedModules
+from pagoda_inference.model.paged_attention import NAME
 from pagoda_inference.model.probe_step import ProbeStep
+from pagoda_inference.model.quantized import bits_of
 from pagoda_kernels import Kernels
 from pagoda_kernels.native.library import NativeLibrary
+from pagoda_kernels.native.quantization import GROUP
 
-_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Greatest relative error (2-norm) of a replacement: rounding only."""
+_TOLERANCE_OF_ROUNDED_INPUTS = 1e-1
+"""The same where inputs are rounded to 8 bits on the way into a product."""
 _PROBE_ROWS = 5
-
-
-class PackedLinear(nn.Module):
-    """One or several linear layers of the same input as a single product: [..., inner] -> [..., sum of columns]."""
-
-    def __init__(self, native: NativeLibrary, *layers: nn.Linear) -> None:
-        super().__init__()
-        self._native = native
-        weight = torch.cat([layer.weight.detach() for layer in layers])
-        self.in_features, self.out_features = layers[0].in_features, weight.shape[0]
-        biased = any(layer.bias is not None for layer in layers)
-        biases = [
-            weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias.detach() for layer in layers
-        ]
-        self.packed = native.pack(weight)
-        self.bias = torch.cat(biases) if biased else None
-        self.weight = weight.to("meta")
-        """For code that asks for a layer's dtype or shape; the numbers are in ``packed``."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self._native.linear(inputs, self.packed, self.bias, self.out_features)
-
-
-class PackedMlp(nn.Module):
-    """down(silu(gate(x)) * up(x))."""
-
-    def __init__(self, native: NativeLibrary, mlp: Any) -> None:
-        super().__init__()
-        self._native = native
-        self.gate_up = PackedLinear(native, mlp.gate_proj, mlp.up_proj)
-        self.down = PackedLinear(native, mlp.down_proj)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        hidden: torch.Tensor = self.down(self._native.silu_multiply(self.gate_up(inputs)))
-        return hidden
-
-
-class PackedRmsNorm(nn.Module):
-    """weight * x / sqrt(mean(x^2) + epsilon)."""
-
-    def __init__(self, native: NativeLibrary, norm: Any) -> None:
-        super().__init__()
-        self._native = native
-        self.weight = norm.weight
-        self.epsilon = float(norm.variance_epsilon)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self._native.rms_norm(inputs.contiguous(), self.weight, self.epsilon)
-
-
-class PackedAttention(nn.Module):
-    """Query, key and value in one product, rotated in place, attended, projected.
-
-    parameters: what the original calls its attention with.
-    """
-
-    def __init__(self, native: NativeLibrary, attention: Any, parameters: dict[str, Any]) -> None:
-        super().__init__()
-        self._native = native
-        self.layer_idx = int(attention.layer_idx)
-        self.head_dim = int(attention.head_dim)
-        self.qkv = PackedLinear(native, attention.q_proj, attention.k_proj, attention.v_proj)
-        self.output = PackedLinear(native, attention.o_proj)
-        self.query_heads = attention.q_proj.out_features // self.head_dim
-        self.kv_heads = attention.k_proj.out_features // self.head_dim
-        self._parameters_of_attention = parameters
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        position_embeddings: tuple[torch.Tensor, torch.Tensor],
-        *,
-        paged_step: PagedStep,
-        **_: Any,
-    ) -> tuple[torch.Tensor, None]:
-        cosine, sine = position_embeddings
-        heads = self.qkv(hidden_states[0]).view(-1, self.query_heads + 2 * self.kv_heads, self.head_dim)
-        rotated = self.query_heads + self.kv_heads
-        self._native.rotate(heads[:, :rotated], cosine[0], sine[0])
-        attended = paged_step.attend(
-            self.layer_idx,
-            heads[:, : self.query_heads],
-            heads[:, self.query_heads : rotated],
-            heads[:, rotated:],
-            **self._parameters_of_attention,
-        )
-        return self.output(attended.flatten(1))[None], None
+_BYTES_OF_FACTORS = 4
+"""A group's scale and minimum, each in float16."""
 
 
 @torch.inference_mode()
-def fuse(model: Any, kernels: Kernels) -> Counter[str]:
-    """Replace modules of ``model`` in place; how many of each kind. Nothing without native kernels for its dtype."""
+def fuse(model: Any, kernels: Kernels, bits: int = 0) -> Counter[str]:
+    """Replace modules of ``model`` in place; how many of each kind. Nothing without native kernels for its dtype, or
+    the layers of a GPU's.
+
+    bits: 4 or 8 for weights that ``quantized.round_weights`` has rounded, 0 for weights as they are.
+    """
     native = kernels.native
-    replaced: Counter[str] = Counter()
-    if native is None or not native.supports(model.dtype):
-        return replaced
+    modules: _Modules
+    if native is not None and native.supports(model.dtype):
+        modules = PackedModules(native, bits_of(model, bits), bits)
+    elif kernels.layers is not None and model.dtype in _TOLERANCE and not bits:
+        modules = FusedModules(kernels.layers)
+    else:
+        return Counter()
     model.set_attn_implementation(NAME)
-    parents = [model]
-    while parents:
-        parent = parents.pop()
-        for name, child in list(parent.named_children()):
-            replacement = _replacement(child, kernels, native)
-            if replacement is None:
-                parents.append(child)
-            else:
-                setattr(parent, name, replacement)
-                replaced[type(replacement).__name__] += 1
-    return replaced
+    fusion = _Fusion(model, kernels, modules, bits)
+    fusion.replace_parts()
+    if native is not None:
+        fusion.replace_layers(native)
+    return fusion.replaced
 
 
-def _replacement(module: Any, kernels: Kernels, native: NativeLibrary) -> nn.Module | None:
-    """What stands in for ``module``, already compared with it; None where nothing does."""
-    if type(module) is nn.Linear and module.weight.dtype in _TOLERANCE:
-        return _same(module, PackedLinear(native, module), _random(module, module.in_features))
-    parts = dict(module.named_children())
-    if set(parts) == {"gate_proj", "up_proj", "down_proj", "act_fn"} and _all_linear(parts, but="act_fn"):
-        return _same(module, PackedMlp(native, module), _random(module, module.gate_proj.in_features))
-    if type(module).__name__.endswith("RMSNorm") and not parts and hasattr(module, "variance_epsilon"):
-        return _same(module, PackedRmsNorm(native, module), _random(module, module.weight.shape[-1]))
-    if set(parts) == {"q_proj", "k_proj", "v_proj", "o_proj"} and _all_linear(parts) and hasattr(module, "head_dim"):
-        return _attention(module, kernels, native)
-    return None
+def head_copy_bytes(model: Any, kernels: Kernels, bits: int = 0) -> int:
+    """Bytes of the packed head that ``fuse`` makes beside the embedding that shares its weight: 0 where it shares none,
+    or nothing will be packed. Other packed weights take the room of their originals.
+
+    model: its weights as they were loaded. bits: as for ``fuse``.
+    """
+    head = model.get_output_embeddings()
+    if kernels.native is None or not kernels.native.supports(model.dtype) or type(head) is not nn.Linear:
+        return 0
+    if head.weight is not model.get_input_embeddings().weight:
+        return 0
+    head_bits = bits_of(model, bits).get(head, 0)
+    if not head_bits:
+        return int(head.weight.nbytes)
+    groups = head.out_features * -(-head.in_features // GROUP)
+    return groups * (GROUP * head_bits // 8 + _BYTES_OF_FACTORS)
 
 
-def _attention(module: Any, kernels: Kernels, native: NativeLibrary) -> nn.Module | None:
-    hidden = _random(module, module.q_proj.in_features)
-    angles = _random(module, module.head_dim // 2, rows=_PROBE_ROWS).repeat(1, 1, 2)
-    embeddings = (angles.cos(), angles.sin())
-    step = ProbeStep(kernels)
-    try:
-        expected, _ = module(hidden, position_embeddings=embeddings, attention_mask=None, paged_step=step)
-        replacement = PackedAttention(native, module, step.parameters[int(module.layer_idx)])
-        actual, _ = replacement(hidden, embeddings, paged_step=step)
-    except (TypeError, ValueError, KeyError, RuntimeError):
-        return None  # attention of another signature
-    return replacement if _close(expected, actual) else None
+class _Modules(Protocol):
+    """What may stand in for modules of a known kind, in the order in which it is compared with them."""
+
+    def linear(self, module: nn.Linear) -> nn.Module | None: ...
+    def mlps(self, module: Any) -> Iterator[nn.Module]: ...
+    def norms(self, module: Any) -> Iterator[nn.Module]: ...
+    def attention(self, module: Any, parameters: dict[str, Any]) -> nn.Module: ...
 
 
-def _same(module: Any, replacement: nn.Module, inputs: torch.Tensor) -> nn.Module | None:
-    return replacement if _close(module(inputs), replacement(inputs)) else None
+class _Fusion:
+    """One model's replacements. replaced: how many of each kind."""
 
+    def __init__(self, model: Any, kernels: Kernels, modules: _Modules, bits: int) -> None:
+        self.replaced: Counter[str] = Counter()
+        self._model = model
+        self._kernels = kernels
+        self._modules = modules
+        self._bits = bits
+        self._rotary: dict[int, list[int]] = {}
 
-def _close(expected: torch.Tensor, actual: torch.Tensor) -> bool:
-    if expected.shape != actual.shape or expected.dtype != actual.dtype:
-        return False
-    allowed = _TOLERANCE[expected.dtype] * expected.float().norm()
-    return bool((expected.float() - actual.float()).norm() <= allowed)
+    def replace_parts(self) -> None:
+        parents = [self._model]
+        while parents:
+            parent = parents.pop()
+            for name, child in list(parent.named_children()):
+                replacement = self._replacement(child)
+                if replacement is None:
+                    parents.append(child)
+                else:
+                    self._put(parent, name, replacement)
+
+    def replace_layers(self, native: NativeLibrary) -> None:
+        """Layers whose parts have been replaced."""
+        for parent in list(self._model.modules()):
+            for name, child in list(parent.named_children()):
+                attention = getattr(child, "self_attn", None)
+                if isinstance(attention, PackedAttention):
+                    sizes = self._rotary[attention.layer_idx]
+                    layer = whole_layer(native, self._kernels, child, _PROBE_ROWS, sizes)
+                    if layer is not None:
+                        self._put(parent, name, layer)
+
+    def _put(self, parent: nn.Module, name: str, replacement: nn.Module) -> None:
+        setattr(parent, name, replacement)
+        self.replaced[type(replacement).__name__] += 1
+
+    def _replacement(self, module: Any) -> nn.Module | None:
+        """What stands in for ``module``, already compared with it; None where nothing does."""
+        if type(module) is nn.Linear and module.weight.dtype in _TOLERANCE:
+            linear = self._modules.linear(module)
+            return None if linear is None else self._first_same(module, iter([linear]), module.in_features)
+        parts = dict(module.named_children())
+        if set(parts) == {"gate_proj", "up_proj", "down_proj", "act_fn"} and _all_linear(parts, but="act_fn"):
+            return self._first_same(module, self._modules.mlps(module), module.gate_proj.in_features)
+        if type(module).__name__.endswith("RMSNorm") and not parts and _has_weight(module):
+            return self._first_same(module, self._modules.norms(module), module.weight.shape[-1])
+        if (
+            set(parts) == {"q_proj", "k_proj", "v_proj", "o_proj"}
+            and _all_linear(parts)
+            and hasattr(module, "head_dim")
+        ):
+            return self._attention(module)
+        return None
+
+    def _attention(self, module: Any) -> nn.Module | None:
+        """All of a head may be rotated, or its first part alone: sizes that the module's own code takes."""
+        hidden = _random(module, module.q_proj.in_features)
+        step = ProbeStep(self._kernels)
+        replacement = None
+        sizes = []
+        for size in (module.head_dim, module.head_dim // 2):
+            angles = _random(module, size // 2, rows=_PROBE_ROWS).repeat(1, 1, 2)
+            embeddings = (angles.cos(), angles.sin())
+            try:
+                expected, _ = module(hidden, position_embeddings=embeddings, attention_mask=None, paged_step=step)
+                if replacement is None:
+                    parameters = step.parameters[int(module.layer_idx)]
+                    replacement = self._modules.attention(module, parameters)
+                actual, _ = replacement(hidden, embeddings, paged_step=step)
+            except (TypeError, ValueError, KeyError, RuntimeError):
+                break  # attention of another signature, or of whole heads alone
+            if not self._close(expected, actual):
+                return None
+            sizes.append(size)
+        if replacement is None or not sizes:  # nothing was compared
+            return None
+        self._rotary[int(module.layer_idx)] = sizes
+        return replacement
+
+    def _first_same(self, module: Any, replacements: Iterator[nn.Module], size: int) -> nn.Module | None:
+        """The first that does to random numbers [1, rows, size] what ``module`` does."""
+        inputs = _random(module, size)
+        return next((each for each in replacements if self._close(module(inputs), each(inputs))), None)
+
+    def _close(self, expected: torch.Tensor, actual: torch.Tensor) -> bool:
+        if expected.shape != actual.shape or expected.dtype != actual.dtype:
+            return False
+        tolerance = max(_TOLERANCE[expected.dtype], _TOLERANCE_OF_ROUNDED_INPUTS if self._bits else 0)
+        allowed = tolerance * expected.float().norm()
+        return bool((expected.float() - actual.float()).norm() <= allowed)
 
 
 def _all_linear(parts: dict[str, nn.Module], but: str = "") -> bool:
@@ -176,7 +182,10 @@ def _all_linear(parts: dict[str, nn.Module], but: str = "") -> bool:
     return linear and len(dtypes) == 1 and dtypes <= set(_TOLERANCE)
 
 
+def _has_weight(module: Any) -> bool:
+    return isinstance(getattr(module, "weight", None), nn.Parameter)
+
+
 def _random(module: Any, size: int, rows: int = _PROBE_ROWS) -> torch.Tensor:
-    """Repeatable numbers [1, rows, size] in the module's dtype."""
-    dtype = next(module.parameters()).dtype
-    return torch.randn(1, rows, size, generator=torch.Generator().manual_seed(size)).to(dtype)
+    """Repeatable numbers [1, rows, size] in the module's dtype, on its device."""
+    return torch.randn(1, rows, size, generator=torch.Generator().manual_seed(size)).to(next(module.parameters()))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from pagoda_inference.model.backend import Chunk
+from pagoda_inference.model.staging import Staging
+from pagoda_inference.model.step_arrays import StepArrays
+from pagoda_inference.model.zero_memory import zeros_on_demand
 from pagoda_kernels import Kernels, PagedBatch
 
 
@@ -29,7 +30,10 @@ class LayerShape:
 class KvMemory:
     """Pools of all layers: keys [blocks, kv_heads, key_size, block_size], values [blocks, kv_heads, block_size, ...].
 
-    Zero-filled, so that a slot that was never written holds numbers.
+    Zero-filled, so that a slot that was never written holds numbers. In main memory a block takes room from its first
+    use on. keys_together: the memory of the key pools is [blocks, kv_heads, block_size, key_size], and shown
+    transposed: what GPUs read and write fastest, and the default there. Payloads of blocks hold bytes in the memory's
+    order: those of one layout mean nothing in the other.
     """
 
     def __init__(
@@ -41,86 +45,80 @@ class KvMemory:
         dtype: torch.dtype,
         device: torch.device,
         kernels: Kernels,
+        keys_together: bool | None = None,
     ) -> None:
         self.total_blocks = total_blocks
         self.block_size = block_size
         self.device = device
         self.kernels = kernels
-        self.keys = [
-            torch.zeros(total_blocks, s.kv_heads, s.key_size, block_size, dtype=dtype, device=device) for s in layers
-        ]
-        self.values = [
-            torch.zeros(total_blocks, s.kv_heads, block_size, s.value_size, dtype=dtype, device=device) for s in layers
-        ]
-        self._layers = [pool for layer in zip(self.keys, self.values, strict=True) for pool in layer]
-        self.bytes_per_block = sum(pool[0].nbytes for pool in self._layers)
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.keys_together = device.type == "cuda" if keys_together is None else keys_together
+
+        shapes: list[tuple[int, ...]] = []
+        for shape in layers:
+            tail = (block_size, shape.key_size) if self.keys_together else (shape.key_size, block_size)
+            shapes.append((total_blocks, shape.kv_heads, *tail))
+            shapes.append((total_blocks, shape.kv_heads, block_size, shape.value_size))
+        self._pools = _zeros(shapes, dtype, device)
+        """All pools as they lie in memory, contiguous: layer after layer, keys then values."""
+        keys, self.values = self._pools[::2], self._pools[1::2]
+        self.keys = [memory.transpose(2, 3) for memory in keys] if self.keys_together else keys
+        self.bytes_per_block = sum(memory[0].nbytes for memory in self._pools)
+        self._staging = Staging(device) if device.type == "cuda" else None
 
     def copy_blocks(self, pairs: Sequence[tuple[int, int]]) -> None:
-        self.kernels.copy_blocks([*self.keys, *self.values], pairs)
+        self.kernels.copy_blocks(self._pools, pairs)
 
     def read_blocks(self, ids: Sequence[int]) -> list[bytearray]:
         """One payload of ``bytes_per_block`` per block: layer after layer, keys then values. From any thread.
 
-        On a GPU the copies have a stream of their own, behind what the steps have queued so far and beside what they
-        queue from now on.
+        On a GPU behind what the steps have queued so far; the Triton kernels' copies have a stream of their own, beside
+        what the steps queue from now on.
         """
-        with self._transfer():
-            return self.kernels.gather_blocks(self._layers, ids)
+        with torch.inference_mode(), self._on_device():
+            return self.kernels.gather_blocks(self._pools, ids)
 
     def write_blocks(self, ids: Sequence[int], payloads: Sequence[bytes | bytearray | memoryview]) -> None:
-        """Put such payloads back; they have arrived when this returns. From any thread.
+        """Put such payloads back: they are there for every step from now on. From any thread.
 
         Raises IndexError or ValueError, having written nothing, for blocks or payloads that do not fit the pool.
         """
-        with self._transfer():
-            self.kernels.scatter_blocks(self._layers, ids, payloads)
+        with torch.inference_mode(), self._on_device():
+            self.kernels.scatter_blocks(self._pools, ids, payloads)
 
-    @contextmanager
-    def _transfer(self) -> Iterator[None]:
-        with torch.inference_mode():
-            if self._stream is None:
-                yield
-                return
-            self._stream.wait_stream(torch.cuda.default_stream(self.device))
-            with torch.cuda.stream(self._stream):
-                yield
-                self._stream.synchronize()
+    def tensors(self, step: StepArrays) -> dict[str, torch.Tensor]:
+        """The step's arrays on the pools' device, by name. On a GPU good until the next call."""
+        if self._staging is not None:
+            return self._staging.put(step.arrays())
+        return {name: torch.from_numpy(array) for name, array in step.arrays().items()}
 
-    def step(self, chunks: Sequence[Chunk]) -> KvStep:
-        return KvStep(self, chunks)
+    def _on_device(self) -> AbstractContextManager[object]:
+        """Kernels are launched on the thread's current GPU: other threads than the engine's may have another."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+
+
+def _zeros(shapes: Sequence[tuple[int, ...]], dtype: torch.dtype, device: torch.device) -> list[torch.Tensor]:
+    if device.type == "cpu":
+        return zeros_on_demand(shapes, dtype)
+    return [torch.zeros(shape, dtype=dtype, device=device) for shape in shapes]
 
 
 class KvStep:
-    """A PagedStep over the pools: the chunks' tokens as one stream, in order."""
+    """A PagedStep over the pools. tensors: the arrays of ``step``, by name, on the pools' device."""
 
-    def __init__(self, memory: KvMemory, chunks: Sequence[Chunk]) -> None:
+    def __init__(self, memory: KvMemory, step: StepArrays, tensors: Mapping[str, torch.Tensor]) -> None:
         self._memory = memory
-        block_size = memory.block_size
-        lengths = [len(chunk.token_ids) for chunk in chunks]
-        contexts = [chunk.start + length for chunk, length in zip(chunks, lengths, strict=True)]
-        blocks = [-(-context // block_size) for context in contexts]
-        if not chunks or min(lengths) == 0 or any(n > len(c.block_table) for n, c in zip(blocks, chunks, strict=True)):
-            raise ValueError("a step needs chunks of at least one token with block tables that cover them")
-        tables = np.zeros((len(chunks), max(blocks)), dtype=np.int32)
-        for row, (chunk, count) in enumerate(zip(chunks, blocks, strict=True)):
-            tables[row, :count] = chunk.block_table[:count]
-        starts = np.zeros(len(chunks) + 1, dtype=np.int32)
-        np.cumsum(lengths, out=starts[1:])
-        sequence = np.repeat(np.arange(len(chunks)), lengths)
-        first = np.fromiter((chunk.start for chunk in chunks), np.int64, len(chunks))
-        positions = np.arange(starts[-1]) - starts[sequence] + first[sequence]
-        slots = tables[sequence, positions // block_size].astype(np.int64) * block_size + positions % block_size
-        self.positions = self._tensor(positions)
-        """Position of each token in its sequence: int64 [T]."""
-        self.last_rows = starts[1:] - 1
-        """Row of each chunk's last token."""
         self.batch = PagedBatch(
-            query_starts=self._tensor(starts),
-            context_lengths=self._tensor(np.array(contexts, dtype=np.int32)),
-            block_tables=self._tensor(tables),
-            slots=self._tensor(slots),
+            query_starts=tensors["query_starts"],
+            context_lengths=tensors["context_lengths"],
+            block_tables=tensors["block_tables"],
+            slots=tensors["slots"],
+            longest_query=step.longest_query,
+            longest_context=step.longest_context,
         )
+
+    def pools(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Key and value pool of ``layer``, for native code that writes and reads them itself."""
+        return self._memory.keys[layer], self._memory.values[layer]
 
     def attend(
         self,
@@ -147,6 +145,3 @@ class KvStep:
             softcap=softcap,
             sinks=sinks,
         )
-
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self._memory.device)

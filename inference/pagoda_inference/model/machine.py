@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if device.type == "cuda" or _cpu_flags() & {"avx512_bf16", "amx_bf16"} else torch.float32
     if name not in _DTYPES:
-        raise ModelLoadError(f"There is no dtype {name!r}: use auto, {', '.join(_DTYPES)}.")
+        raise ModelLoadError(f"There is no dtype {name!r}: use auto, {', '.join(_DTYPES)}, or on a CPU int8 or q4.")
     return _DTYPES[name]
 
 
@@ -62,6 +63,13 @@ def available_memory(device: torch.device) -> int:
     except (OSError, ValueError):
         pass  # no control group, or an older kind
     return max(0, available)
+
+
+def return_freed_memory() -> None:
+    """Give the system back what the C library keeps of freed memory for its next use. Nothing without glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
 
 
 def _cpu_flags() -> set[str]:

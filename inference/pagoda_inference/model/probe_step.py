@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
 
 from pagoda_inference.model.kv_memory import LayerShape
+from pagoda_inference.model.paged_attention import MaskRule
 from pagoda_kernels import Kernels, PagedBatch
 
 
@@ -14,12 +16,21 @@ class ProbeStep:
     """A PagedStep over T tokens of one sequence from position 0.
 
     shapes: geometry by layer. parameters: what each layer's attention was called with (scaling, softcap, ...).
+    calls: how often each layer attended. masks: by layer, the rule of the mask that its attention was given; unknown:
+    names of arguments that mean nothing to us. Both are noted in a run with the attention PROBE alone.
     """
 
     def __init__(self, kernels: Kernels) -> None:
         self.shapes: dict[int, LayerShape] = {}
         self.parameters: dict[int, dict[str, Any]] = {}
+        self.calls: Counter[int] = Counter()
+        self.masks: dict[int, MaskRule | None] = {}
+        self.unknown: set[str] = set()
         self._kernels = kernels
+
+    def note(self, layer: int, mask: MaskRule | None, unknown: frozenset[str]) -> None:
+        self.masks[layer] = mask
+        self.unknown |= unknown
 
     def attend(
         self,
@@ -32,6 +43,7 @@ class ProbeStep:
         **parameters: Any,
     ) -> torch.Tensor:
         length, kv_heads, key_size = key.shape
+        self.calls[layer] += 1
         self.parameters[layer] = {"sliding_window": sliding_window, **parameters}
         self.shapes[layer] = LayerShape(kv_heads, key_size, value.shape[2], sliding_window)
         key_pool = key.new_zeros(1, kv_heads, key_size, length)

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pagoda_inference.decoding.detokenizer import (
     LONGEST_CHARACTER,
@@ -28,12 +28,23 @@ from pagoda_inference.decoding.detokenizer import (
 )
 from pagoda_inference.protocol import ChatMessage
 
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
 FALLBACK_TEMPLATE = (
     "{{ bos_token or '' }}"
     "{% for message in messages %}{{ message['role'] | capitalize }}: {{ message['content'] }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 """For a model without a chat template: ``User: …``, blank line, ``Assistant:``. Base models continue it."""
+
+
+LONGEST_TOKEN = 128
+"""Characters. Longer than the tokens of nearly all vocabularies, and of what a tokenizer may leave out of a text."""
+
+
+NO_LONGEST_TOKEN = 1 << 30
+"""Of a vocabulary without bytes: its token for what it does not know may stand for a text of any length."""
 
 
 class ChatTemplateError(ValueError):
@@ -45,6 +56,8 @@ class ChatTokenizer(Protocol):
 
     eos_token_ids: frozenset[int]
     """Any of them ends an answer."""
+    longest_token: int
+    """No token says more characters of a text."""
 
     def encode_chat(self, messages: Sequence[ChatMessage], continue_final: bool = False) -> list[int]:
         """Tokens of the turns and of the beginning of the assistant's next one.
@@ -64,6 +77,10 @@ class ChatTokenizer(Protocol):
 
     def detokenizer(self) -> Detokenizer:
         """A fresh incremental detokenizer; its pieces joined are ``decode`` of all tokens."""
+        ...
+
+    def grammar_tokenizer(self, vocabulary_size: int) -> LLTokenizer:
+        """For grammars over the tokens of a model with so many. Takes a second. Raises ValueError where none can be."""
         ...
 
 
@@ -106,6 +123,8 @@ class TransformersTokenizer:
         self._control_pattern = re.compile("|".join(map(re.escape, alternatives)) or r"(?!)")
         self._special = frozenset(id for id, token in tokenizer.added_tokens_decoder.items() if token.special)
         self._pieces = byte_pieces(tokenizer)
+        longest = max(LONGEST_TOKEN, *map(len, tokenizer.get_vocab()))
+        self.longest_token = longest if self._pieces is not None else NO_LONGEST_TOKEN
 
     def encode_chat(self, messages: Sequence[ChatMessage], continue_final: bool = False) -> list[int]:
         if not messages:
@@ -138,10 +157,24 @@ class TransformersTokenizer:
             return "".join(map(detokenizer.feed, token_ids)) + detokenizer.flush()
         return self._decode_window([id for id in token_ids if id not in self._special])
 
+    def vocabulary(self) -> dict[str, int]:
+        """Token -> id."""
+        return dict(self._tokenizer.get_vocab())
+
     def detokenizer(self) -> Detokenizer:
         if self._pieces is not None:
             return ByteDetokenizer(*self._pieces)
         return WindowDetokenizer(self._decode_window, self._special)
+
+    def grammar_tokenizer(self, vocabulary_size: int) -> LLTokenizer:
+        from llguidance.hf import from_tokenizer
+
+        if self._pieces is None:
+            raise ValueError("it is not known of which bytes its tokens are")
+        if not self.eos_token_ids:
+            raise ValueError("it has no token that ends an answer")
+        size = max(vocabulary_size, len(self._tokenizer))
+        return from_tokenizer(self._tokenizer, n_vocab=size, eos_token=sorted(self.eos_token_ids))
 
     def _decode_window(self, token_ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(token_ids), clean_up_tokenization_spaces=False))

@@ -6,18 +6,21 @@ a few dozen tokens through the model's own eager attention, and through ours, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from pagoda_inference.decoding.sampling import Sampler
+from pagoda_inference.model.architecture import context_length
 from pagoda_inference.model.backend import Chunk
 from pagoda_inference.model.errors import ModelLoadError
 from pagoda_inference.model.kv_memory import LayerShape
-from pagoda_inference.model.paged_attention import NAME
+from pagoda_inference.model.paged_attention import PROBE, MaskRule, StepMissing, hand_on
+from pagoda_inference.model.paged_model import forward
 from pagoda_inference.model.probe_step import ProbeStep
-from pagoda_inference.model.transformers_backend import TransformersBackend, forward
+from pagoda_inference.model.transformers_backend import TransformersBackend
 from pagoda_kernels import Kernels
 
 _PROBE_TOKENS = 40
@@ -32,40 +35,59 @@ def probe_tokens(vocabulary_size: int) -> list[int]:
 
 @torch.inference_mode()
 def reference_logits(model: Any) -> torch.Tensor:
-    """Logits [1, V] after the probe tokens by the model's own eager attention."""
+    """Logits [1, V] after the probe tokens by the model's own eager attention. Raises ModelLoadError."""
     tokens = torch.tensor([probe_tokens(_vocabulary(model))], device=model.device)
-    model.set_attn_implementation("eager")
-    return model(input_ids=tokens, use_cache=False, return_dict=True).logits[0, -1:].float()
+    with _refusing_to_fail(model):
+        model.set_attn_implementation("eager")
+        logits: torch.Tensor = model(input_ids=tokens, use_cache=False, return_dict=True).logits[0, -1:].float()
+    if not bool(logits.isfinite().all()):
+        raise ModelLoadError(
+            f"The logits of this model in {str(model.dtype).removeprefix('torch.')} are not numbers: its weights are "
+            "damaged, or need another dtype."
+        )
+    return logits
 
 
 @torch.inference_mode()
 def layer_shapes(model: Any, kernels: Kernels) -> list[LayerShape]:
     """KV geometry of each layer, recorded from the calls of a probe run.
 
-    Raises ModelLoadError where a layer never calls the attention function, or hides its sliding window from it.
+    Raises ModelLoadError where a layer never calls the attention function or calls it twice, calls it with something
+    that paged attention does not know, or hides from it which tokens may be seen.
     """
     tokens = torch.tensor(probe_tokens(_vocabulary(model)), device=model.device)
     recorder = ProbeStep(kernels)
-    model.set_attn_implementation(NAME)
     positions = torch.arange(len(tokens), device=model.device)
     last = torch.tensor([len(tokens) - 1], device=model.device)
-    forward(model, tokens, positions, last, recorder)
+    with _refusing_to_fail(model):
+        model.set_attn_implementation(PROBE)
+        try:
+            forward(model, tokens, positions, last, recorder)
+        except StepMissing:
+            hand_on(model)
+            forward(model, tokens, positions, last, recorder)
     config = model.config.get_text_config()
     layers = int(config.num_hidden_layers)
     if sorted(recorder.shapes) != list(range(layers)):
-        raise ModelLoadError(
-            f"{type(model).__name__} is not supported: {len(recorder.shapes)} of its {layers} layers attend through "
-            "transformers' attention interface."
+        raise _refusal(
+            model, f"{len(recorder.shapes)} of its {layers} layers attend through transformers' attention interface"
         )
-    shapes = [recorder.shapes[layer] for layer in range(layers)]
-    _check_windows(model, config, shapes)
-    return shapes
+    if max(recorder.calls.values()) > 1:
+        raise _refusal(model, "its layers attend several times for a token, and each time to other KV")
+    if recorder.unknown:
+        names = ", ".join(sorted(recorder.unknown))
+        raise _refusal(model, f"its attention depends on {names}, which paged attention does not know")
+    for layer in range(layers):
+        if fault := _mask_fault(recorder, layer, config, context_length(config)):
+            raise _refusal(model, f"its layer {layer} {fault}")
+    return [recorder.shapes[layer] for layer in range(layers)]
 
 
-def verify(backend: TransformersBackend, reference: torch.Tensor) -> None:
+def verify(backend: TransformersBackend, reference: torch.Tensor, allowed: float | None = None) -> None:
     """Compare ``reference`` with our logits for the probe tokens, prefilled in two chunks and a decode.
 
-    Uses the pool's last blocks. Raises ModelLoadError where they differ.
+    allowed: the greatest relative error; None: what the dtype explains. Uses the pool's last blocks.
+    Raises ModelLoadError where they differ.
     """
     tokens = probe_tokens(backend.vocabulary_size)
     blocks = -(-len(tokens) // backend.block_size)
@@ -77,7 +99,7 @@ def verify(backend: TransformersBackend, reference: torch.Tensor) -> None:
     backend.run([Chunk(tokens[17:-1], 17, table, greedy)])
     logits = backend.logits([Chunk(tokens[-1:], len(tokens) - 1, table, greedy)], [0]).float()
     error = float((logits - reference).norm() / reference.norm())
-    allowed = _TOLERANCE[getattr(torch, backend.dtype)]
+    allowed = _TOLERANCE[getattr(torch, backend.dtype)] if allowed is None else allowed
     if not error <= allowed:  # NaN too
         raise ModelLoadError(
             f"This architecture is not supported: its logits with paged attention differ from its own by {error:.2g} "
@@ -85,18 +107,54 @@ def verify(backend: TransformersBackend, reference: torch.Tensor) -> None:
         )
 
 
-def _check_windows(model: Any, config: Any, shapes: Sequence[LayerShape]) -> None:
-    """Windows act beyond the probe's length, so that a comparison of logits would not notice a hidden one."""
-    kinds = getattr(config, "layer_types", None) or [
-        "full_attention" if getattr(config, "sliding_window", None) is None else "sliding_attention"
-    ] * len(shapes)
-    for layer, (kind, shape) in enumerate(zip(kinds, shapes, strict=False)):
-        windowed = kind == "sliding_attention" and getattr(config, "sliding_window", None) is not None
-        if kind not in ("full_attention", "sliding_attention") or windowed != (shape.sliding_window is not None):
-            raise ModelLoadError(
-                f"{type(model).__name__} is not supported: its layer {layer} has {kind.replace('_', ' ')} which it "
-                "does not pass to transformers' attention interface."
-            )
+def _mask_fault(recorder: ProbeStep, layer: int, config: Any, context: int) -> str:
+    """What is wrong with the tokens that a layer sees; nothing where they are what its calls say.
+
+    Windows act beyond the probe's length, so that a comparison of logits would not notice a hidden one.
+    """
+    window, rule = recorder.shapes[layer].sliding_window, recorder.masks[layer]
+    if rule is None:
+        return "" if _configured_as(window, layer, config) else "has a window or a kind that its calls do not say"
+    if sees(rule, context - 1, -1):
+        return "sees tokens that come later: it is an encoder's"
+    distances = {0, context - 1, *(base**power for base in (2, 3) for power in range(24))}
+    distances |= set() if window is None else {window - 1, window}
+    for distance in sorted(distances):
+        if distance < context and sees(rule, context - 1, distance) != (window is None or distance < window):
+            return f"sees other tokens {distance} positions back than it tells transformers' attention interface"
+    return ""
+
+
+def sees(rule: MaskRule, position: int, distance: int) -> bool:
+    """Whether the token at ``position`` sees the one ``distance`` before it."""
+    zero, query = torch.tensor(0), torch.tensor(position)
+    return bool(rule(zero, zero, query, query - distance))
+
+
+def _configured_as(window: int | None, layer: int, config: Any) -> bool:
+    """Without a mask to ask: whether the configuration has ``layer`` attend to all, or with a window, as called."""
+    configured = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    kind = kinds[layer] if kinds else "full_attention" if configured is None else "sliding_attention"
+    windowed = kind == "sliding_attention" and configured is not None
+    return kind in ("full_attention", "sliding_attention") and windowed == (window is not None)
+
+
+@contextmanager
+def _refusing_to_fail(model: Any) -> Iterator[None]:
+    """What a model's own code raises when it gets a stream of tokens becomes a ModelLoadError."""
+    try:
+        yield
+    except ModelLoadError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [""])[0]
+        where = f"running it on {_PROBE_TOKENS} tokens raises"
+        raise _refusal(model, f"{where} {type(error).__name__}: {reason}") from error
+
+
+def _refusal(model: Any, reason: str) -> ModelLoadError:
+    return ModelLoadError(f"{type(model).__name__} is not supported: {reason}.")
 
 
 def _vocabulary(model: Any) -> int:

@@ -7,6 +7,7 @@ Everything a client names is looked up under ``account``: another tenant's id is
 """
 
 from pagoda_inference.protocol.generation import (
+    LEAST_LOGPROB,
     Acknowledge,
     Attach,
     Cancel,
@@ -20,11 +21,13 @@ from pagoda_inference.protocol.generation import (
     FinishReason,
     Frame,
     Generate,
+    Grammar,
     Refused,
     Reply,
     RequestClass,
     Sampling,
     Started,
+    TokenLogprobs,
     Usage,
 )
 from pagoda_inference.protocol.message import Error, Message
@@ -54,6 +57,7 @@ from pagoda_inference.protocol.wire import (
 )
 
 __all__ = [
+    "LEAST_LOGPROB",
     "MAX_MESSAGE_BYTES",
     "METHODS",
     "PROTOCOL_VERSION",
@@ -77,6 +81,7 @@ __all__ = [
     "Frame",
     "Generate",
     "GetModels",
+    "Grammar",
     "Message",
     "ModelInfo",
     "PoolReport",
@@ -93,6 +98,7 @@ __all__ = [
     "SetAccounts",
     "Started",
     "Text",
+    "TokenLogprobs",
     "Tokenize",
     "Tokens",
     "Usage",

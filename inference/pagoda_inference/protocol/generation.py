@@ -17,6 +17,8 @@ from pagoda_inference.protocol.message import Error, Message
 
 RequestClass = Literal["interactive", "api", "batch"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+LEAST_LOGPROB = -9999.0
+"""What stands for anything less probable, as in OpenAI's interface: -inf is no number of JSON."""
 
 
 # --- what a caller asks for -------------------------------------------------------------------------------------------
@@ -35,12 +37,33 @@ class ChatMessage(Message, frozen=True):
     token_ids: tuple[int, ...] = ()
 
 
+class Grammar(Message, frozen=True):
+    """What the text of an answer must be: it is then a JSON document, or matches, and the answer ends where that does.
+
+    ``json_object``: any JSON object; ``source`` is ''. ``json_schema``: a document that is valid under the JSON schema
+    ``source``. ``regex``: a text that matches ``source`` whole, in the syntax of Rust's regex. ``lark``: a context-free
+    grammar in llguidance's dialect of Lark. A schema or grammar that cannot be followed is refused with the reason.
+    """
+
+    kind: Literal["json_object", "json_schema", "regex", "lark"]
+    source: str = ""
+
+
 class Sampling(Message, frozen=True):
     """How tokens are chosen.
 
     ``max_tokens`` counts output tokens (``None``: up to the context's end). ``temperature`` 0 is greedy. ``top_p`` in
-    (0, 1]. ``seed`` makes sampling repeatable. ``stop`` strings are not part of the output. ``ignore_eos`` runs to
-    ``max_tokens`` (benchmarks).
+    [0, 1]; 0: only the most probable token. ``top_k``: only the so many most probable tokens (0: all). ``min_p`` in [0,
+    1]: only tokens at least so many times as probable as the most probable one. ``seed`` makes sampling repeatable.
+    ``stop`` strings are not part of the output. ``ignore_eos`` runs to ``max_tokens`` (benchmarks).
+
+    Before temperature a token's logit is divided by ``repetition_penalty`` (multiplied where it is negative) if the
+    token occurs in prompt or answer; then lowered by ``presence_penalty`` if it occurs in the answer, and by
+    ``frequency_penalty`` for each time it does; then raised by its ``logit_bias`` (token id, bias). What ``grammar``
+    does not allow is not chosen.
+
+    ``logprobs``: with each token its natural log probability and those of so many most probable tokens (0 to 20; None:
+    nothing). They are the model's own, at temperature 1, before penalties, biases and grammar.
 
     ``n`` answers to one prompt, each from a random stream of its own; they share the prompt's blocks. ``beam_width``
     above 0 searches with that many beams and returns the best ``n`` of them at the end, scored by the sum of log
@@ -58,6 +81,14 @@ class Sampling(Message, frozen=True):
     beam_width: int = 0
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
+    grammar: Grammar | None = None
 
 
 class Generate(Message, frozen=True, tag="generate"):
@@ -150,12 +181,23 @@ class Started(Message, frozen=True, tag="started"):
     cached_tokens: int
 
 
+class TokenLogprobs(Message, frozen=True):
+    """Natural log probabilities of a token that was chosen, and of the most probable ones in its place: ``top``, (token
+    id, log probability), the most probable first, ties by id. None is below LEAST_LOGPROB.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 class Delta(Message, frozen=True, tag="delta"):
     """New text of answer ``index``. ``token_ids`` are the tokens behind it; text may be '' while a character is
-    incomplete.
+    incomplete. ``logprobs``: of each of them, where they were asked for.
 
     ``finish_reason`` is set on the last delta of an answer where there are several. ``score``: of an answer found by
-    beam search.
+    beam search; where ``logprobs`` were asked for, the sum of the log probabilities of an answer's tokens, on the delta
+    of its last token.
     """
 
     id: str
@@ -165,16 +207,22 @@ class Delta(Message, frozen=True, tag="delta"):
     index: int = 0
     finish_reason: FinishReason | None = None
     score: float | None = None
+    logprobs: tuple[TokenLogprobs, ...] = ()
 
 
 class Finished(Message, frozen=True, tag="finished"):
-    """The last event of a generation."""
+    """The last event of a generation.
+
+    ``limit_reached``, beside the reason ``length``: kv_limit_exceeded, where the account's limit cut the answer short
+    and not ``max_tokens`` or the context. A continuation would need still more blocks.
+    """
 
     id: str
     seq: int
     reason: FinishReason
     usage: Usage
     error: Error | None = None
+    limit_reached: Error | None = None
 
 
 class Refused(Message, frozen=True, tag="refused"):

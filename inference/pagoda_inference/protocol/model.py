@@ -24,6 +24,8 @@ class ModelInfo(Message, frozen=True):
     instance: str
     """Changes with every start of the engine: a different one means that all generations of before are lost."""
     version: str = ""
+    longest_token: int = 128
+    """No token says more characters of a text than this. A longer text than so many times the context fits nowhere."""
 
 
 class Tokenize(Message, frozen=True):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pagoda_inference.kv.accounts import Ledger
+from pagoda_inference.kv.entry import resident
 from pagoda_inference.protocol import Error
 from pagoda_inference.scheduling.arrival import Arrival
+from pagoda_inference.scheduling.blocked import Blocked, Look
 from pagoda_inference.scheduling.match import Match
 from pagoda_inference.scheduling.preemption import QUANTUM
 from pagoda_inference.scheduling.saving import Saving
@@ -14,8 +16,11 @@ from pagoda_inference.scheduling.workload import RequestRefused, Workload
 
 MAX_PASSED = 8
 """How often the head of a queue may be passed by later ones of its account; then the account saves blocks for it."""
+LEAST_BLOCKS = 2
+"""No request takes less."""
 EXTRA_SLOTS = 8
-"""One slot in so many is there besides, for accounts that have none."""
+"""One slot in so many is there besides: for accounts that have none, the first half of these also for those that have
+less than others by weight."""
 
 
 class Admission:
@@ -25,8 +30,7 @@ class Admission:
         self._workload = workload
         self._saving = Saving(workload)
         self._most_rows = most_rows
-        self._blocked: dict[str, tuple[int, tuple[object, ...]]] = {}
-        """Accounts of which nobody could come: the room there was, and what it depended on."""
+        self._blocked = Blocked(workload)
         self._pool = workload.pool
         self._arrival = Arrival(workload)
         self._max_running = max_running
@@ -59,6 +63,8 @@ class Admission:
         """Blocks of a published prefix that the request begins with, also of one that is being computed: they are not
         charged to its account.
         """
+        if request.forgotten:
+            return 0
         tokens, size = request.sequences[0].tokens, self._pool.block_size
         most = (len(tokens) - 1) // size
         found = len(self._pool.index.published_run(tokens, most, size))
@@ -87,15 +93,24 @@ class Admission:
 
     @property
     def slots_taken(self) -> bool:
-        """As many requests run as may: only who has none can get a slot."""
+        """As many requests run as may: see ``who_may_have_a_slot``."""
         return len(self._workload.running) >= self._max_running
+
+    def who_may_have_a_slot(self, ledgers: list[Ledger]) -> list[Ledger]:
+        """Of accounts that wait, those that may get a slot although all are taken."""
+        running, by_account = len(self._workload.running), self._workload.running_by_account
+        slots = {ledger.id: len(by_account.of(ledger.id)) for ledger in ledgers}
+        if running >= self._max_running + self._max_running // EXTRA_SLOTS // 2:
+            return [ledger for ledger in ledgers if not slots[ledger.id]]
+        most = max(len(by_account.of(other.id)) / other.weight for other in by_account.ledgers())
+        return [ledger for ledger in ledgers if not slots[ledger.id] or (slots[ledger.id] + 1) / ledger.weight <= most]
 
     def admit_from(self, step: Step, ledger: Ledger, now: float) -> Request | None:
         """Admit the first request of an account's queue that can have its blocks and a slot."""
         workload = self._workload
         slot_victim = None
         if self.slots_taken:
-            if workload.running_by_account.of(ledger.id):
+            if not self.who_may_have_a_slot([ledger]):
                 return None
             if len(workload.running) >= self._max_running + self._max_running // EXTRA_SLOTS:
                 slot_victim = self._slot_victim(ledger)
@@ -105,25 +120,40 @@ class Admission:
         queue = workload.waiting.of(ledger.id)
         if not queue or self._saving.holds_back(queue[0], step.number):
             return None
-        if self._is_blocked(step, ledger, room, queue[0]):
+        only_head = self._blocked.still(ledger, room)
+        if only_head:
             self._saving.waits(queue[0], step.number)
-            return None
+            if not self._may_preempt(step, queue[0], room):
+                return None
+            queue = queue[:1]
+        look = Look(self._pool.total)
         for position, request in enumerate(queue):
             request.tried = True
-            if workload.rows + request.width > self._most_rows and workload.running:
+            if workload.rows and workload.rows + request.width > self._most_rows:
                 return None
-            if self._can_come(step, request, room, may_preempt=position == 0):
+            lacking = self._lacking(step, request, room, may_preempt=position == 0)
+            if lacking is None:
                 if slot_victim is not None and slot_victim.state is RequestState.RUNNING:
                     workload.preempt(slot_victim, step, ledger)
                 for earlier in queue[:position]:
                     earlier.passed += 1
                 self._admit(step, request, now)
                 return request
-            if request.passed >= MAX_PASSED or position >= MAX_PASSED or (room < 2 and ledger.active):
-                break  # no request takes less than two blocks
-        self._blocked[ledger.id] = (room, self._state_of(ledger))
+            look.saw(request, lacking)
+            if request.passed >= MAX_PASSED or position >= MAX_PASSED:
+                break
+            if room < LEAST_BLOCKS and ledger.active:
+                look.least = min(look.least, LEAST_BLOCKS)
+                break
+        if not only_head:
+            self._blocked.remember(ledger, look)
         self._saving.waits(queue[0], step.number)
         return None
+
+    def _may_preempt(self, step: Step, head: Request, room: int) -> bool:
+        """Whether what the head of a queue lacks may be had from others."""
+        needed = self._least_need(head)
+        return room < needed and self._workload.may_make_room(step, head, needed)
 
     def _admit(self, step: Step, request: Request, now: float) -> None:
         assert request.match is not None
@@ -131,21 +161,6 @@ class Admission:
         self._workload.start(request)
         self._arrival.bring(step, request, run, now)
         self._saving.admitted(request)
-
-    def _is_blocked(self, step: Step, ledger: Ledger, room: int, head: Request) -> bool:
-        """Whether nothing can have changed since nobody of the account could come."""
-        room_then, state = self._blocked.get(ledger.id, (-1, ()))
-        if room > room_then or state != self._state_of(ledger):
-            return False
-        return not self._workload.may_make_room(step, head, self._least_need(head))
-
-    def _state_of(self, ledger: Ledger) -> tuple[object, ...]:
-        """Changes with the account's queue and quota, and with what its requests could find. Blocks that are not
-        active any more only make them need more.
-        """
-        version = self._workload.waiting.version_of(ledger.id)
-        accounts = self._pool.accounts
-        return version, ledger.committed, self._pool.index.published, ledger.limit, accounts.reserved, not ledger.active
 
     def _slot_victim(self, ledger: Ledger) -> Request | None:
         """All slots are taken: whose slot an account without any may take, from the account with most per weight."""
@@ -159,27 +174,40 @@ class Admission:
                 return request
         return None
 
-    def _can_come(self, step: Step, request: Request, room: int, *, may_preempt: bool) -> bool:
-        """Whether the whole known context plus one block per sequence can be had, if need be by preemption."""
+    def _lacking(self, step: Step, request: Request, room: int, *, may_preempt: bool) -> int | None:
+        """None if the whole known context plus one block per sequence can be had, if need be by preemption; else how
+        many blocks the account would have to have room for, at least.
+        """
         if request.swap is not None and request.swap.stowed is None:
-            return False  # still on its way out
+            return self._pool.total  # still on its way out
         least = self._least_need(request)
-        if room < least and not (may_preempt and self._workload.may_make_room(step, request, least)):
-            return False
+        enough = least + self._workload.headroom(request.ledger, least)
+        if room < enough and not (may_preempt and self._workload.may_make_room(step, request, least)):
+            return least
         needed = self._needed(request)
         if room >= needed:
-            return True
+            return None if room >= needed + self._workload.headroom(request.ledger, needed) else needed
         if not request.ledger.active and needed > self._pool.accounts.effective_limit(request.ledger):
-            if self._awaits_prefix(request):
-                return False
-            # Its answers shared more when they had grown to the limit than they can when they are computed again.
+            if not self._awaits_prefix(request):
+                self._never_comes(step, request)
+            return needed
+        if not may_preempt or not self._workload.make_room(step, request, needed):
+            return needed
+        # A victim may have shared prefix blocks with the request: they are cached now, and waking them counts.
+        return None if self._pool.accounts.room(request.ledger) >= self._needed(request) else needed
+
+    def _never_comes(self, step: Step, request: Request) -> None:
+        """It needs more than its account can have. One that has answers: they shared more when they had grown to the
+        limit than they can when they are computed again. Else what it counted on, a published prefix, is not there.
+        """
+        if request.begun:
             if request not in step.exhausted:
                 step.exhausted.append(request)
-            return False
-        if not may_preempt or not self._workload.make_room(step, request, needed):
-            return False
-        # A victim may have shared prefix blocks with the request: they are cached now, and waking them counts.
-        return self._pool.accounts.room(request.ledger) >= self._needed(request)
+            return
+        try:
+            self.refuse_if_never(request, request.ledger)
+        except RequestRefused as refusal:
+            step.refused[request] = refusal.error
 
     def _awaits_prefix(self, request: Request) -> bool:
         """Whether it begins with a published prefix that is not computed yet: with it, it needs less."""
@@ -189,7 +217,7 @@ class Admission:
     def _least_need(self, request: Request) -> int:
         """No more than ``_needed``, in no time: what was found last, unless more can have been cached since."""
         match = request.match
-        if match is None or self._goes_on(request, match):
+        if match is None or self._goes_on(request):
             return 1
         least = match.needed - match.asleep
         return least if request.ledger.active else min(least, self._pool.accounts.effective_limit(request.ledger))
@@ -197,13 +225,13 @@ class Admission:
     def _needed(self, request: Request) -> int:
         """Blocks that the request's account has to have room for now."""
         match = request.match
-        if match is None or self._goes_on(request, match) or not match.is_valid():
+        if match is None or self._goes_on(request) or not match.is_valid():
             leader = request.sequences[0]
             assert leader.chain is not None
             run = [] if request.forgotten else self._pool.match(leader.chain, leader.tokens)
             match = request.match = Match(run)
         # What was swapped out takes what is in the pool, and the rest from the host alone.
-        awake = match.awake(len(match.run) if request.swap is None else match.resident)
+        awake = match.awake(len(match.run) if request.swap is None else resident(match.run))
         needed = self._arrival.blocks(request) - awake
         if not request.ledger.active:
             # One that had grown to the very limit comes back without its spare blocks.
@@ -212,11 +240,7 @@ class Admission:
         match.needed, match.asleep = needed, len(match.run) - awake
         return needed
 
-    def _goes_on(self, request: Request, match: Match) -> bool:
+    def _goes_on(self, request: Request) -> bool:
         """Whether the block after the match can be found by now."""
-        chain = request.sequences[0].chain
-        assert chain is not None
-        after = len(match.run)
-        if request.forgotten:
-            return False
-        return after < len(chain.keys) and self._pool.index.holds(chain.keys[after])
+        key = request.next_key
+        return key is not None and self._pool.index.holds(key)

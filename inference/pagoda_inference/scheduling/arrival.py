@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from typing import TYPE_CHECKING
 
-from pagoda_inference.kv.entry import Entry
+from pagoda_inference.kv.entry import Entry, resident
 from pagoda_inference.kv.pool import PoolExhausted
 from pagoda_inference.scheduling.branching import settle
 from pagoda_inference.scheduling.sequence import Request, Sequence, Swap
@@ -55,13 +55,13 @@ class Arrival:
         self._open(request, leader)
         assert leader.table is not None
         assert leader.chain is not None
-        resident = next((place for place, entry in enumerate(run) if entry.block is None), len(run))
-        if not self._loads(len(run) - resident):
-            run = run[:resident]
+        here = resident(run)
+        if not self._loads(len(run) - here):
+            run = run[:here]
         loads = self._pool.adopt(leader.table, run) if run else []
         self._pool.append(leader.table, len(run) * self._pool.block_size, len(leader.tokens))
         self._take_for_others(request)
-        leader.computed = resident * self._pool.block_size
+        leader.computed = here * self._pool.block_size
         if loads:
             self._load(request, leader, run, loads)
         else:
@@ -181,19 +181,19 @@ class Arrival:
         """
         pool, table = self._pool, sequence.table
         assert table is not None
-        resident = next((place for place, entry in enumerate(run) if entry.block is None), len(run))
-        if resident:
-            pool.adopt(table, run[:resident])
+        here = resident(run)
+        if here:
+            pool.adopt(table, run[:here])
         for index, id in zip(own, table.blocks, strict=False):
             blocks.setdefault(index, id)
-        for index in own[resident:]:
+        for index in own[here:]:
             if index in blocks:
                 pool.share(table, [blocks[index]])
             else:
                 pool.append(table, table.capacity, table.capacity + 1)
                 blocks[index] = table.blocks[-1]
                 places.append((index, blocks[index]))
-        return resident
+        return here
 
     def _arrived(self, step: Step, request: Request, now: float) -> None:
         """All its blocks are there: it can be computed."""

@@ -51,9 +51,8 @@ class Branching:
             after.append(self._fork(beams[index], 0) if picked[index] else beams[index])
         kept = {id(sequence) for sequence in after}
         for sequence in beams:
-            if id(sequence) not in kept and sequence.table is not None:
-                self._pool.free(sequence.table)
-                sequence.table = None
+            if id(sequence) not in kept:
+                self._free(sequence)
         request.sequences = after
         for place, (sequence, (_, token)) in enumerate(zip(after, picks, strict=True)):
             sequence.index = place
@@ -62,10 +61,13 @@ class Branching:
 
     def end(self, sequence: Sequence) -> None:
         """One of several answers is done."""
+        self._free(sequence)
+        sequence.request.sequences.remove(sequence)
+
+    def _free(self, sequence: Sequence) -> None:
         if sequence.table is not None:
             self._pool.free(sequence.table)
             sequence.table = None
-        sequence.request.sequences.remove(sequence)
 
     def _fork(self, sequence: Sequence, index: int) -> Sequence:
         assert sequence.table is not None

@@ -18,9 +18,8 @@ class Decodes:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._pool = workload.pool
-        self._number = 0
         self._turns: dict[Request, int] = {}
-        """When each had its turn last, while not everybody has one in every step."""
+        """Step in which each had its turn last, while not everybody has one in every step."""
 
     def schedule(self, step: Step, most: int | None = None) -> None:
         """One token for every decoding sequence, the oldest request first.
@@ -28,23 +27,19 @@ class Decodes:
         ``most``: sequences that there is time for. Where there are more they take turns.
         """
         paused = self._paused(step)
-        turn = self._turn(most, paused)
+        turn = self._turn(step, most, paused)
         # Nearly all have room in their last block: nothing is to be looked at but that.
         steady = [chunk for request in turn if (chunk := request.steady) is not None and chunk.start < chunk.capacity]
         step.chunks = steady
         if len(steady) == len(turn):
             return
-        stalled = []
-        for request in turn:
-            chunk = request.steady
-            if not request.decoding or (chunk is not None and chunk.start < chunk.capacity):
-                continue
-            if not self._decode(step, request):
-                stalled.append(request)
+        at_end = [request for request in turn if (chunk := request.steady) is None or chunk.start >= chunk.capacity]
+        # Making room for one may take others of them: these decode no more.
+        stalled = [request for request in at_end if request.decoding and not self._decode(step, request)]
         if stalled:
             self._unblock(step, {request.account for request in stalled if request.decoding})
 
-    def _turn(self, most: int | None, paused: set[Ledger]) -> list[Request]:
+    def _turn(self, step: Step, most: int | None, paused: set[Ledger]) -> list[Request]:
         """Whose turn it is, in order: all, or as many as make ``most`` sequences, at least one request."""
         decoding = [request for request in self._workload.running if request.decoding]
         if paused:
@@ -54,9 +49,8 @@ class Decodes:
         if sum([len(request.sequences) for request in decoding]) <= most:
             return decoding
         chosen = self._fairly(decoding, most)
-        self._number += 1
         self._turns = {request: self._turns.get(request, 0) for request in decoding}
-        self._turns.update((request, self._number) for request in chosen)
+        self._turns.update((request, step.number) for request in chosen)
         return sorted(chosen, key=BY_ORDER)
 
     def _fairly(self, decoding: list[Request], most: int) -> list[Request]:

@@ -79,3 +79,8 @@ class VirtualTokenCounters:
     def charge_input(ledger: Ledger, tokens: int) -> None:
         """Tokens of a prompt computed; negative to take back what was not computed after all."""
         ledger.service += INPUT_PRICE * tokens / ledger.weight
+
+    @staticmethod
+    def charge_output(ledger: Ledger, tokens: int) -> None:
+        """Tokens of answers; negative to take back what nobody is told."""
+        ledger.service += OUTPUT_PRICE * tokens / ledger.weight

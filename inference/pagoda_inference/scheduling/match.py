@@ -21,11 +21,6 @@ class Match:
         """Whether every entry is still somewhere."""
         return all(entry.block is not None or entry.stored for entry in self.run)
 
-    @property
-    def resident(self) -> int:
-        """Entries from the start that are in the pool."""
-        return next((place for place, entry in enumerate(self.run) if entry.block is None), len(self.run))
-
     def awake(self, most: int) -> int:
         """Blocks of the first ``most`` that are active, so that they cost nothing."""
         return sum(1 for entry in self.run[:most] if entry.block is not None and entry.block.references)

@@ -58,7 +58,7 @@ class PreemptionPlanner:
         ``greatest``, ``next_greatest``: the two greatest active excesses. The taker's own requests are not looked at.
         """
         ledger = taker.ledger
-        taken = max(0, ledger.active + needed - ledger.reservation) / ledger.weight
+        taken = ledger.active_excess_with(needed)
         others = next_greatest if ledger.active_excess == greatest else greatest
         return others < taken
 
@@ -96,7 +96,7 @@ class PreemptionPlanner:
         """Blocks that only this request holds: what its preemption gives."""
         tables = [sequence.table for sequence in request.sequences if sequence.table is not None]
         if len(tables) == 1:
-            return self._pool.held_once(tables[0].blocks)
+            return self._pool.exclusive(tables[0])
         own: dict[int, int] = {}
         for table in tables:
             for id in table.blocks:

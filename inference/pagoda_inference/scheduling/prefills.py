@@ -83,18 +83,15 @@ class Prefills:
                 if not unfinished.get(id):
                     counters.left(ledger)
                 continue
-            if request.loading:
-                heappush(heap, (ledger.service, len(by_account.of(id)), id))
-                continue
-            budget -= self._chunk(step, request, budget)
+            if not request.loading:
+                budget -= self._chunk(step, request, budget)
             heappush(heap, (ledger.service, len(by_account.of(id)), id))
 
     def _who_asks(self, unfinished: dict[str, list[Request]]) -> dict[str, Ledger]:
         """The accounts that may get something: with an unfinished prompt, or waiting while there are slots for it."""
         ledgers = self._workload.waiting.ledgers()
         if self._admission.slots_taken:
-            by_account = self._workload.running_by_account
-            ledgers = [ledger for ledger in ledgers if not by_account.of(ledger.id)]
+            ledgers = self._admission.who_may_have_a_slot(ledgers)
         asking = {ledger.id: ledger for ledger in ledgers}
         asking.update((requests[0].account, requests[0].ledger) for requests in unfinished.values())
         return asking

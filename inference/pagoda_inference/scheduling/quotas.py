@@ -15,6 +15,8 @@ Ended = list[tuple[Request, Error]]
 COPIES_TIMEOUT_S = 2.0
 """How long an edit waits for blocks that are being copied: nobody else can have them before."""
 
+_TENANT_ENDED = Error("unknown_account", "The tenant was deleted or suspended.", {"ended": "tenant"})
+
 
 def apply_accounts(
     workload: Workload,
@@ -39,7 +41,7 @@ def apply_accounts(
         for request in [*workload.running, *workload.waiting]:
             if request.ledger is ledger:
                 workload.remove(request)
-                ended.append((request, Error("unknown_account", "The tenant was deleted or suspended.")))
+                ended.append((request, _TENANT_ENDED))
     pool.purge(*gone)
     for ledger in gone:
         pool.accounts.retire(ledger)

@@ -41,7 +41,7 @@ def make_report(workload: Workload) -> Report:
             if ledger.held or ledger is not pool.accounts.public
         ],
         tier_totals={} if tiers is None else _by_tier(tiers.capacity),
-        alerts=_alerts(pool.accounts),
+        alerts=_alerts(pool.accounts) + (() if tiers is None else tiers.faults.alerts()),
     )
 
 

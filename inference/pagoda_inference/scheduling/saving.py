@@ -28,9 +28,8 @@ class Saving:
 
     def waits(self, head: Request, number: int) -> None:
         """In step ``number`` the head of a queue could not have its blocks."""
-        ledger, match = head.ledger, head.match
-        if match is None or head.is_batch or ledger.limit - ledger.active < match.needed:
-            return  # it waits for its own account, or for whatever others leave
+        if not _is_owed(head):
+            return
         poorest = self._owed(number)
         if poorest is None or poorest is head or self._excess_to_be(head) < self._excess_to_be(poorest):
             self._poorest, self._seen = head, number
@@ -41,12 +40,11 @@ class Saving:
         had = request.ledger.active_excess
         for account in self._workload.waiting.accounts():
             head = self._workload.waiting.of(account)[0]
-            if head.match is None or head.is_batch or head.ledger is request.ledger:
+            if head.ledger is request.ledger or head.match is None or not _is_owed(head):
                 continue
-            if accounts.room(head.ledger) >= head.match.needed or self._excess_to_be(head) > had:
+            missing = head.match.needed + self._workload.headroom(head.ledger, head.match.needed)
+            if accounts.room(head.ledger) >= missing or self._excess_to_be(head) > had:
                 continue
-            if head.ledger.limit - head.ledger.active < head.match.needed:
-                continue  # it waits for its own account
             head.overtaken += 1
             if head.overtaken >= MOST_OVERTAKEN and self._saved() is None:
                 self._saved_for = head
@@ -66,8 +64,7 @@ class Saving:
             needed = head.match.needed
         if needed + poorest.match.needed <= accounts.total - accounts.committed:
             return False  # there is enough for both
-        ledger = head.ledger
-        return max(0, ledger.active + needed - ledger.reservation) / ledger.weight > self._excess_to_be(poorest)
+        return head.ledger.active_excess_with(needed) > self._excess_to_be(poorest)
 
     def _owed(self, number: int) -> Request | None:
         """The head that waits for blocks and whose account will have least."""
@@ -84,8 +81,13 @@ class Saving:
 
     def _excess_to_be(self, head: Request) -> float:
         assert head.match is not None
-        ledger = head.ledger
-        return max(0, ledger.active + head.match.needed - ledger.reservation) / ledger.weight
+        return head.ledger.active_excess_with(head.match.needed)
+
+
+def _is_owed(head: Request) -> bool:
+    """Whether others keep its blocks from it: not batch work, which takes what they leave, nor one at its own limit."""
+    match, ledger = head.match, head.ledger
+    return match is not None and not head.is_batch and ledger.limit - ledger.active >= match.needed
 
 
 def _waits(head: Request) -> bool:

@@ -12,14 +12,17 @@ from collections.abc import Iterable
 from collections.abc import Sequence as SequenceOf
 
 from pagoda_inference.kv import invariants
+from pagoda_inference.kv.accounts import Ledger
+from pagoda_inference.kv.block_table import BlockTable
 from pagoda_inference.kv.pool import Pool
 from pagoda_inference.kv.transfers import Transfers
-from pagoda_inference.model.backend import Candidates, ChunkError, Result
+from pagoda_inference.model.backend import Accepted, Candidates, ChunkError, Result
 from pagoda_inference.protocol import Account, Error
 from pagoda_inference.scheduling.admission import Admission
+from pagoda_inference.scheduling.ahead import Ahead
 from pagoda_inference.scheduling.branching import Branching, settle
 from pagoda_inference.scheduling.decodes import Decodes
-from pagoda_inference.scheduling.fairness import OUTPUT_PRICE, VirtualTokenCounters
+from pagoda_inference.scheduling.fairness import VirtualTokenCounters
 from pagoda_inference.scheduling.limits import UNLIMITED, StepLimits
 from pagoda_inference.scheduling.prefills import Prefills
 from pagoda_inference.scheduling.publications import Publication, Publications
@@ -59,6 +62,7 @@ class Scheduler:
         self._decodes = Decodes(self._workload)
         self._prefills = Prefills(self._workload, self._admission)
         self._branching = Branching(self._workload)
+        self._ahead = Ahead(self._workload)
         self.publications = Publications(self._workload)
         self.waiting = self._workload.waiting
         self.running = self._workload.running
@@ -67,6 +71,10 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self.running or len(self.waiting) or self._workload.publishing)
+
+    def shared(self, now: float) -> bool:
+        """Whether steps should be short, because more than one tenant is asking for something."""
+        return self._workload.shared(now)
 
     # --- requests come and go -----------------------------------------------------------------------------------------
 
@@ -91,6 +99,16 @@ class Scheduler:
     def finish(self, request: Request) -> int:
         """A request is done. Its full blocks stay cached for whoever comes back."""
         return self._workload.remove(request)
+
+    def limit_reached(self, request: Request) -> Error:
+        """What a request is told that is exhausted: it has grown to all that its account can have."""
+        limit = self.pool.accounts.effective_limit(request.ledger)
+        return Error(
+            "kv_limit_exceeded",
+            f"The answer ends here: it has grown to the {limit} KV blocks that this tenant can have. Go on in a new "
+            "conversation, or ask the operator for a higher limit.",
+            {"limit_blocks": limit, "block_size": self.pool.block_size},
+        )
 
     def finish_sequence(self, sequence: Sequence) -> None:
         """One of several answers is done: its blocks are given back, the others go on."""
@@ -141,6 +159,8 @@ class Scheduler:
         """Choose the next step's chunks, and take the blocks they need. ``now``: seconds on the caller's clock."""
         self._steps += 1
         self._workload.new_step()
+        if (planned := self._ahead.take(limits)) is not None:
+            return Step(self._steps, planned)
         step = Step(self._steps)
         if self.transfers is not None:
             self.transfers.poll()
@@ -152,31 +172,33 @@ class Scheduler:
         self._prefills.schedule(step, budget if first is None else min(budget, first), now)
         return step
 
+    def plan_ahead(self, step: Step) -> None:
+        """While ``step`` runs, choose the next one's chunks, if nothing but decoding is to be done: see ``Ahead``."""
+        self._ahead.plan(step)
+
     def complete(self, step: Step, results: SequenceOf[Result], now: float) -> Produced:
         """Take over what a step computed: append the new tokens and make written blocks findable.
 
         Returns every sequence with its new token (with what beam search chooses from, for a beam), or with the error of
-        its chunk: the caller finishes such a request.
+        its chunk: the caller finishes such a request. One whose drafts were accepted is there for each of its tokens.
         """
         produced: Produced = []
         commit, give = self.pool.commit, produced.append
         for chunk, result in zip(step.chunks, results, strict=True):
             sequence = chunk.sequence
-            request = sequence.request
-            if result.__class__ is not int or not request.decoding:
+            table = sequence.table
+            if not chunk.capacity or table is None or result.__class__ is not int:
                 self._complete(chunk, result, produced, now)
                 continue
-            table = sequence.table
             computed = sequence.computed = chunk.start = chunk.start + 1
-            if computed >= table.commit_at:  # type: ignore[union-attr]
-                commit(table, sequence.tokens, computed)  # type: ignore[arg-type]
+            if computed >= table.commit_at:
+                commit(table, sequence.tokens, computed)
             sequence.tokens.append(result)
-            request.ledger.produced += 1
+            table.account.produced += 1
             give((sequence, result))
         for ledger in self.pool.accounts:
             if ledger.produced:
-                ledger.tokens_out += ledger.produced
-                ledger.service += OUTPUT_PRICE * ledger.produced / ledger.weight
+                self._charge_output(ledger, ledger.produced)
                 ledger.produced = 0
         return produced
 
@@ -200,6 +222,9 @@ class Scheduler:
         if isinstance(result, ChunkError):
             produced.append((sequence, result))
             return
+        if isinstance(result, Accepted):
+            self._accept(chunk, table, result.tokens, produced)
+            return
         sequence.computed = chunk.start + chunk.count
         self.pool.commit(table, sequence.tokens, sequence.computed)
         if result is not None:
@@ -208,6 +233,27 @@ class Scheduler:
             if request.first_token_at is None and result is not None:
                 request.first_token_at = now
             settle(self.pool, request, sequence)
+
+    def _accept(self, chunk: ScheduledChunk, table: BlockTable, tokens: SequenceOf[int], produced: Produced) -> None:
+        """Several tokens at once. What was written for drafts behind them is written over by the next step."""
+        sequence = chunk.sequence
+        sequence.tokens += tokens
+        sequence.computed = chunk.start = chunk.start + len(tokens)
+        self.pool.commit(table, sequence.tokens, sequence.computed)
+        table.account.produced += len(tokens)
+        produced += [(sequence, token) for token in tokens]
+
+    def may_decode(self, ledger: Ledger, tokens: int) -> bool:
+        """Whether an account may get so many tokens more than one for each sequence in a step: see ``fairness``."""
+        return not self._workload.counters.too_far_ahead([(ledger, ledger.rows + tokens)])
+
+    def take_back(self, sequence: Sequence) -> None:
+        """A token came behind its answer's end, and nobody is told it: nobody is charged for it either."""
+        self._charge_output(sequence.request.ledger, -1)
+
+    def _charge_output(self, ledger: Ledger, tokens: int) -> None:
+        ledger.tokens_out += tokens
+        self._workload.counters.charge_output(ledger, tokens)
 
     def fail(self, step: Step) -> None:
         """The step raised: nothing was computed. The requests stay as they were and are scheduled again."""

@@ -17,6 +17,7 @@ from pagoda_inference.scheduling.match import Match
 if TYPE_CHECKING:
     from pagoda_inference.kv.tiers.tiers import Stowed
     from pagoda_inference.scheduling.step import ScheduledChunk
+    from pagoda_inference.speculation.drafting import Drafting
 
 CLASS_RANK: dict[str, int] = {"interactive": 0, "api": 1, "batch": 2}
 
@@ -36,7 +37,7 @@ class Sequence:
     request's answers it is.
     """
 
-    __slots__ = ("chain", "computed", "index", "prompt_length", "request", "sampler", "table", "tokens")
+    __slots__ = ("chain", "computed", "drafting", "index", "prompt_length", "request", "sampler", "table", "tokens")
 
     def __init__(self, request: Request, prompt: list[int], sampler: Sampler, index: int = 0) -> None:
         self.request = request
@@ -48,6 +49,8 @@ class Sequence:
         self.table: BlockTable | None = None
         self.chain: Chain | None = None
         """Hashes of its full blocks: set when the request is queued, kept over preemptions."""
+        self.drafting: Drafting | None = None
+        """What is known of how well its next tokens can be guessed."""
 
     @property
     def output_length(self) -> int:
@@ -227,9 +230,12 @@ class Request:
         return len(self.sequences) if self.begun else max(len(self.samplers), self.beam_width, 1)
 
     @property
-    def held_blocks(self) -> int:
-        """Entries of its block tables (a shared block counts in each)."""
-        return sum(len(sequence.table) for sequence in self.sequences if sequence.table is not None)
+    def next_key(self) -> bytes | None:
+        """Of the block after what admission found of its prompt last; None where there is none to be found."""
+        chain, match = self.sequences[0].chain, self.match
+        if chain is None or match is None or self.forgotten or len(match.run) >= len(chain.keys):
+            return None
+        return chain.keys[len(match.run)]
 
     def __repr__(self) -> str:
         return f"Request({self.id}, {self.account}, {self.state.value})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field
 
+from pagoda_inference.protocol import Error
 from pagoda_inference.scheduling.sequence import Request, Sequence
 
 
@@ -32,15 +33,20 @@ class ScheduledChunk:
 @dataclass(slots=True)
 class Step:
     """chunks: to run together. admitted: requests that start with this step (first time). exhausted: requests that can
-    never grow again under their account's effective limit; to be finished with ``length``. preempted: requests that
-    lost their blocks. paused: somebody was kept from decoding because another tenant is far behind."""
+    never grow again under their account's effective limit; to be finished with ``length``. refused: requests that can
+    never begin, and why. preempted: requests that lost their blocks. paused: somebody was kept from decoding because
+    another tenant is far behind. drafted, accepted: tokens that were guessed for the chunks, and those of them that
+    were right."""
 
     number: int = 0
     chunks: list[ScheduledChunk] = field(default_factory=list)
     admitted: list[Request] = field(default_factory=list)
     exhausted: list[Request] = field(default_factory=list)
+    refused: dict[Request, Error] = field(default_factory=dict)
     preempted: list[Request] = field(default_factory=list)
     paused: bool = False
+    drafted: int = 0
+    accepted: int = 0
 
     @property
     def copies(self) -> list[tuple[int, int]]:

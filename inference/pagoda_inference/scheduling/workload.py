@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pagoda_inference.kv.accounts import Ledger
@@ -12,12 +13,17 @@ from pagoda_inference.protocol import Error
 from pagoda_inference.scheduling.fairness import VirtualTokenCounters
 from pagoda_inference.scheduling.preemption import PreemptionPlanner, gives_way
 from pagoda_inference.scheduling.queues import BY_ORDER, RequestsByAccount
+from pagoda_inference.scheduling.recent import RecentAccounts
 from pagoda_inference.scheduling.sequence import Request, RequestState, Sequence, Swap
 from pagoda_inference.scheduling.step import ScheduledChunk, Step
 from pagoda_inference.scheduling.swapping import PreemptionCost
 
 if TYPE_CHECKING:
     from pagoda_inference.kv.tiers.tiers import Stowed
+
+
+HEADROOM = 0.5
+"""Blocks for each running sequence that are left to what runs when another request comes."""
 
 
 class RequestRefused(Exception):
@@ -47,6 +53,7 @@ class Workload:
         self.running_by_account = RequestsByAccount()
         self.ready: list[Request] = []
         self.publishing: list[Request] = []
+        self._recent = RecentAccounts()
         self.batch_running: list[Request] = []
         self.rows = 0
         """Sequences that the running requests have, or will have when their prompts are done."""
@@ -77,6 +84,20 @@ class Workload:
         ledgers.update((ledger.id, ledger) for ledger in self.waiting.ledgers())
         return list(ledgers.values())
 
+    def shared(self, now: float) -> bool:
+        """Whether more than one account has requests, or had new ones of late."""
+        return self._recent.shared({*self.running_by_account.accounts(), *self.waiting.accounts()}, now)
+
+    def headroom(self, ledger: Ledger, needed: int) -> int:
+        """Blocks beyond the ``needed`` that a request of the account leaves to those that run when it comes.
+
+        They are about to grow: a pool filled to the last block would have to preempt for their next ones. Cached blocks
+        will do. An account's first request leaves none, and what a reservation promises is there at once.
+        """
+        if ledger.active + needed <= ledger.reservation or not self.running_by_account.of(ledger.id):
+            return 0
+        return int(self.rows * HEADROOM)
+
     # --- moving -------------------------------------------------------------------------------------------------------
 
     def queue(self, request: Request, ledger: Ledger) -> None:
@@ -89,6 +110,7 @@ class Workload:
             chain.extend(sequence.tokens, len(sequence.tokens) // self.pool.block_size)
         self.counters.saw_prompt(request.prompt_length)
         self.waiting.add(request)
+        self._recent.saw(request.account, request.arrival)
 
     def start(self, request: Request) -> None:
         """From waiting to running; the caller gives it its tables."""
@@ -134,7 +156,7 @@ class Workload:
             request.free_until = max(request.free_until, computed)
         copies = step is not None and self._withdraw(request, step)
         kind = "swap" if not (copies or at_once) and self._swap_out(request) else "recompute"
-        request.ledger.preemptions[kind] = request.ledger.preemptions.get(kind, 0) + 1
+        request.ledger.preemptions[kind] += 1
         self._free(request)
         self._leave(request)
         request.preemptions += 1
@@ -177,7 +199,7 @@ class Workload:
     def _remember_failure(self, taker: Request, needed: int) -> None:
         """No plan for this taker: nor is there one for others who are short of more and will have more."""
         short = needed - self.pool.accounts.room(taker.ledger)
-        excess = _excess_with(taker.ledger, needed)
+        excess = taker.ledger.active_excess_with(needed)
         if self._failed is None or (short <= self._failed[0] and excess <= self._failed[1]):
             self._failed = (short, excess)
 
@@ -215,7 +237,7 @@ class Workload:
         if (
             self._failed is not None
             and needed - self.pool.accounts.room(taker.ledger) >= self._failed[0]
-            and _excess_with(taker.ledger, needed) >= self._failed[1]
+            and taker.ledger.active_excess_with(needed) >= self._failed[1]
         ):
             return True
         if self.transfers is not None and self.transfers.leaving:
@@ -267,9 +289,11 @@ class Workload:
             return False
         places: list[list[int]] = []
         unique: dict[int, int] = {}
+        holders: Counter[int] = Counter()
         for sequence in request.sequences:
             blocks = [] if sequence.table is None else sequence.table.blocks[: self.pool.blocks_for(sequence.computed)]
             places.append([unique.setdefault(id, len(unique)) for id in blocks])
+            holders.update(blocks)
         computed = [sequence.computed for sequence in request.sequences]
         if not unique or self.cost.kind(len(unique), max(computed)) != "swap":
             return False
@@ -286,7 +310,7 @@ class Workload:
             self.waiting.changed(request)
 
         request.swap = swap
-        if not self.transfers.stow(request.ledger, list(unique), ended):
+        if not self.transfers.stow(request.ledger, holders, ended):
             request.swap = None
             return False
         return True
@@ -305,8 +329,3 @@ class Workload:
                 sequence.table = None
             sequence.computed = 0
         return freed
-
-
-def _excess_with(ledger: Ledger, blocks: int) -> float:
-    """The active excess that an account will have with so many blocks more."""
-    return max(0, ledger.active + blocks - ledger.reservation) / ledger.weight

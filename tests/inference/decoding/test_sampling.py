@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
-from pagoda_inference.decoding.sampling import Sampler, sample
+from pagoda_inference.decoding.sampling import Sampler, sample, sampling_arrays
+from pagoda_inference.generation_log import GenerationLog, Ledger
+from pagoda_inference.model.echo import EchoTokenizer
+from pagoda_inference.preparation import prepare
+from pagoda_inference.protocol import Generate, Sampling
 
 
 def test_greedy_takes_the_greatest_logit_of_each_row() -> None:
@@ -87,6 +92,14 @@ def test_top_p_never_leaves_the_smallest_set_that_reaches_it() -> None:
     assert chosen == {0, 1}
 
 
+def test_a_top_p_of_0_is_the_most_probable_token_alone() -> None:
+    command = Generate("id", "acme", "tenant:acme", prompt="x", sampling=Sampling(temperature=2.0, top_p=0.0, seed=7))
+    log = GenerationLog(("acme", "id"), Ledger())
+    [sampler] = prepare(command, log, EchoTokenizer(), context_length=64, vocabulary_size=260).request.samplers
+    logits = torch.tensor([[1.0, 1.2, 1.1]])
+    assert {sample(logits, [sampler], [position])[0] for position in range(50)} == {1}
+
+
 def test_top_p_of_a_flat_distribution_looks_beyond_the_first_candidates() -> None:
     logits = torch.zeros(1, 5000)
     chosen = {sample(logits, [Sampler(1.0, 0.9, seed=3)], [position])[0] for position in range(800)}
@@ -114,3 +127,56 @@ def test_logits_that_are_not_numbers_fail_their_row_alone(bad: float) -> None:
 def test_parameters_out_of_range_are_refused(temperature: float, top_p: float) -> None:
     with pytest.raises(ValueError):
         Sampler(temperature, top_p)
+
+
+@pytest.mark.parametrize("parameters", [{"top_k": -1}, {"min_p": -0.1}, {"min_p": 1.1}, {"min_p": float("nan")}])
+def test_top_k_and_min_p_out_of_range_are_refused(parameters: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(parameters))):
+        Sampler(1.0, **parameters)
+
+
+def drawn(**parameters: float) -> set[int | None]:
+    logits = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
+    return {sample(logits, [Sampler(1.0, seed=3, **parameters)], [position])[0] for position in range(300)}
+
+
+def test_top_k_draws_from_the_most_probable_tokens_alone() -> None:
+    assert [len(drawn(top_k=count)) for count in (0, 1, 2, 3, 4, 10**12)] == [4, 1, 2, 3, 4, 4]
+    assert drawn(top_k=2) == {0, 1}
+
+
+def test_min_p_draws_from_tokens_that_are_probable_beside_the_first() -> None:
+    assert [drawn(min_p=share) for share in (0.0, 0.3, 0.6, 1.0)] == [{0, 1, 2, 3}, {0, 1, 2}, {0, 1}, {0}]
+
+
+def test_top_p_is_a_share_of_what_top_k_leaves() -> None:
+    assert drawn(top_p=0.5) == {0, 1}
+    assert drawn(top_p=0.5, top_k=2) == {0}
+
+
+def test_equal_tokens_are_ranked_by_their_ids() -> None:
+    logits = torch.tensor([[1.0, 2.0, 2.0, 2.0]])
+    assert sample(logits, [Sampler()], [0]) == [1]
+    assert {sample(logits, [Sampler(1.0, seed=1, top_k=2)], [position])[0] for position in range(100)} == {1, 2}
+
+
+def test_a_token_is_drawn_in_the_order_of_the_ids_whatever_top_p_leaves() -> None:
+    """The greater the random number, the greater the id."""
+    logits = torch.tensor([[0.2, 0.05, 0.3, 0.45]]).log()
+    sampler = Sampler(1.0, 0.9, seed=9)
+    by_number = sorted((sampler.uniform(position), position) for position in range(200))
+    tokens = [sample(logits, [sampler], [position])[0] for _, position in by_number]
+    assert tokens == sorted(tokens)
+    assert set(tokens) == {0, 2, 3}
+
+
+def test_numbers_for_kernels_are_theirs_and_absent_where_nobody_has_them() -> None:
+    assert set(sampling_arrays([Sampler(), Sampler(1.0)], [0, 1])) == {"uniforms", "temperatures"}
+    samplers = [Sampler(1e300, 0.5), Sampler(0.5, top_k=10**12), Sampler(1.0, min_p=0.25), Sampler()]
+    arrays = sampling_arrays(samplers, [3, 4, 5, 6])
+    assert {name: array.dtype.name for name, array in arrays.items()} == {
+        "uniforms": "float64", "temperatures": "float32", "top_p": "float32", "top_k": "int32", "min_p": "float32",
+    }  # fmt: skip
+    assert arrays["uniforms"].tolist() == [*(s.uniform(3 + row) for row, s in enumerate(samplers[:3])), 0]
+    assert all(array.shape == (4,) and np.isfinite(array).all() for array in arrays.values())
+    assert arrays["top_k"].tolist() == [0, 2**31 - 1, 0, 0]

@@ -1,29 +1,33 @@
-"""Many families give their own logits through the paged pool, whatever the chunks and blocks; and what makes them
-differ (windows, softcaps, sinks) is noticed when it is dropped."""
+"""A model gives its own logits through the paged pool, whatever the chunks and blocks, also on plain torch; and what
+makes families differ (windows, softcaps, sinks) is noticed when it is dropped."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from pagoda_inference.decoding.sampling import Sampler
-from pagoda_inference.model import fusion, verification
+from pagoda_inference.model import verification
 from pagoda_inference.model.backend import Chunk
 from pagoda_inference.model.errors import ModelLoadError
-from pagoda_inference.model.kv_memory import KvMemory, KvStep
-from pagoda_inference.model.transformers_backend import TransformersBackend
 from pagoda_kernels import Kernels, cpu_kernels, torch_kernels
-from tests.inference.tiny_models import CONFIGS, VOCABULARY, tiny_model
+from tests.inference.model.paged_model import (
+    PROMPTS,
+    backend_of,
+    change_calls,
+    greatest_difference,
+    own_logits,
+    paged_logits,
+)
+from tests.inference.tiny_models import FAMILIES, VOCABULARY, tiny_model
 
-PROMPTS = [[(seed * 31 + 7 * index * index) % VOCABULARY for index in range(n)] for seed, n in enumerate((45, 3, 30))]
-NEXT = 5
-"""Tokens decoded after each prompt."""
-CPU = torch.device("cpu")
+ON_TORCH = (
+    "gemma2", "gemma3", "gpt2", "gpt_neox", "gpt_oss", "llama", "llama_bias", "mistral", "mixtral", "olmo2", "opt",
+    "phi3", "qwen2", "qwen3",
+)  # fmt: skip
+"""With native kernels all families are tested; what plain torch may do differently these show."""
 
 
 @pytest.fixture(scope="session", params=["torch", "native"])
@@ -31,85 +35,24 @@ def kernels(request: pytest.FixtureRequest, build_home: Path) -> Kernels:
     return torch_kernels() if request.param == "torch" else cpu_kernels(build_home)
 
 
-def backend_of(model: Any, kernels: Kernels, fuse: bool = True) -> TransformersBackend:
-    layers = verification.layer_shapes(model, kernels)
-    if fuse:
-        fusion.fuse(model, kernels)
-    memory = KvMemory(layers, total_blocks=80, block_size=4, dtype=torch.float32, device=CPU, kernels=kernels)
-    return TransformersBackend(model, memory, context_length=256)
-
-
-def own_logits(model: Any) -> list[torch.Tensor]:
-    """By the model's eager attention: per prompt, logits [NEXT, V] after its last tokens."""
-    model.set_attn_implementation("eager")
-    with torch.inference_mode():
-        return [model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -NEXT:] for tokens in sequences()]
-
-
-def sequences() -> list[list[int]]:
-    return [prompt + [(index * 13 + len(prompt)) % VOCABULARY for index in range(NEXT - 1)] for prompt in PROMPTS]
-
-
-def paged_logits(backend: TransformersBackend) -> list[torch.Tensor]:
-    """The same in steps: prompts in chunks of 1 to 8 tokens beside each other's decodes, blocks in random order."""
-    choose = random.Random(1)
-    blocks = choose.sample(range(80), 60)
-    tables = [blocks[20 * index : 20 * index + 20] for index in range(len(PROMPTS))]
-    tokens = sequences()
-    starts = [0] * len(PROMPTS)
-    logits: list[list[torch.Tensor]] = [[] for _ in PROMPTS]
-    while any(start < len(of) for start, of in zip(starts, tokens, strict=True)):
-        chunks, owners = [], []
-        for index, prompt in enumerate(PROMPTS):
-            left = len(prompt) - starts[index]
-            size = min(choose.randint(1, 8), left) if left > 0 else 1
-            part = tokens[index][starts[index] : starts[index] + size]
-            if part:
-                chunks.append(Chunk(part, starts[index], tables[index], Sampler()))
-                owners.append(index)
-        rows = backend.logits(chunks, range(len(chunks)))
-        for row, chunk, owner in zip(rows, chunks, owners, strict=True):
-            starts[owner] += len(chunk.token_ids)
-            if starts[owner] >= len(PROMPTS[owner]):
-                logits[owner].append(row)
-    return [torch.stack(of) for of in logits]
-
-
-def greatest_difference(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> float:
-    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, theirs, strict=True))
-
-
-@pytest.mark.parametrize("family", CONFIGS)
-def test_logits_are_the_models_own(family: str, kernels: Kernels) -> None:
+@pytest.mark.parametrize("family", ON_TORCH)
+def test_logits_on_plain_torch_are_the_models_own(family: str) -> None:
     model = tiny_model(family)
     expected = own_logits(model)
-    assert greatest_difference(paged_logits(backend_of(model, kernels)), expected) < 1e-4
+    assert greatest_difference(paged_logits(backend_of(model, torch_kernels())), expected) < 1e-4
 
 
 @pytest.mark.parametrize(
     ("family", "dropped"),
-    [
-        ("mistral", "sliding_window"),
-        ("gemma2", "sliding_window"),
-        ("gemma2", "softcap"),
-        ("gemma3", "sliding_window"),
-        ("gpt_oss", "sliding_window"),
-        ("gpt_oss", "sinks"),
-        ("llama", "scaling"),
-    ],
+    [("llama", "scaling"), *((family, used) for family in ON_TORCH for used in sorted(FAMILIES[family].uses))],
 )
-def test_dropping_a_parameter_of_attention_is_noticed(
-    family: str, dropped: str, kernels: Kernels, monkeypatch: pytest.MonkeyPatch
+def test_dropping_a_parameter_of_attention_is_noticed_on_plain_torch(
+    family: str, dropped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_model(family)
     expected = own_logits(model)
-    backend = backend_of(model, kernels)
-    attend = KvStep.attend
-
-    def without(self: KvStep, *tensors: Any, **parameters: Any) -> torch.Tensor:
-        return attend(self, *tensors, **{**parameters, dropped: 1.0 if dropped == "scaling" else None})
-
-    monkeypatch.setattr(KvStep, "attend", without)
+    backend = backend_of(model, torch_kernels())
+    change_calls(monkeypatch, lambda given: {**given, dropped: 1.0 if dropped == "scaling" else None})
     assert greatest_difference(paged_logits(backend), expected) > 1e-3
 
 

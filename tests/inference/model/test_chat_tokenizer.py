@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 from typing import Any
 
@@ -205,6 +206,24 @@ def test_raw_text_is_never_markup() -> None:
     assert chat.encode("plain") == fast.encode("plain")
     assert control_tokens(fast, chat.encode(ATTACK)) == []
     assert chat.decode(chat.encode(ATTACK)) == ATTACK
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_token_says_more_than_the_longest(kind: str) -> None:
+    """Also where the vocabulary has one of 300 characters, and where a word that it lacks is one token."""
+    fast = copy.deepcopy(tokenizer(kind))
+    longest = "x" * 300
+    fast.add_tokens([longest])
+    chat = TransformersTokenizer(fast)
+    for text in (longest * 20, "Ω" * 5000, " " * 1000, "The quick brown fox"):
+        assert len(chat.encode(text)) * chat.longest_token >= len(text)
+
+
+def test_the_longest_token_is_near_what_tokens_are_wherever_it_can_be_known() -> None:
+    """So that a text of megabytes is seen to fit nowhere."""
+    assert [TransformersTokenizer(tokenizer(kind)).longest_token for kind in ("byte_level", "byte_fallback")] == [
+        128
+    ] * 2
 
 
 def test_a_model_without_a_template_gets_a_plain_dialogue() -> None:

