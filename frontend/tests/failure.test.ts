@@ -87,8 +87,38 @@ describe('the reason of a failed answer', () => {
     expect(canTryAgain(null)).toBe(true);
     expect(canContinueFailed('', error('model_error'))).toBe(false);
     expect(canContinueFailed('Once', error('model_error'))).toBe(true);
-    expect(canContinueFailed('Once', memory)).toBe(true);
+    expect(canContinueFailed('Once', memory)).toBe(false);
     expect(canContinueFailed('Once', error('context_length_exceeded'))).toBe(false);
+  });
+});
+
+describe('an answer that was cut short', () => {
+  const cut: Partial<Message> = { content: 'Once upon', state: 'complete', finish_reason: 'length' };
+  const limit = error('kv_limit_exceeded', { limit_blocks: 8, block_size: 16 });
+
+  it('by its own length can be continued', () => {
+    const message = answer({ ...cut, error: null });
+    const session = show(message);
+    expect(element('message-remark')?.textContent).toBe(english.lengthReached);
+    element('continue')?.click();
+    expect(session.continue).toHaveBeenCalledWith(message);
+  });
+
+  it.each(['en', 'ko'] as const)("by the tenant's limit says so and offers no continuation (%s)", (code) => {
+    language.choose(code);
+    show(answer({ ...cut, error: limit }));
+    const remark = element('message-remark')?.textContent;
+    expect(remark).toContain(code === 'en' ? 'your tenant can have, 128 tokens' : '테넌트의 메모리 한도인 128토큰');
+    expect(remark).not.toContain(raw);
+    expect(element('message-error')).toBeNull();
+    expect(element('continue')).toBeNull();
+    expect(element('regenerate')).not.toBeNull();
+  });
+
+  it("by the tenant's limit and then refused when continued offers it no more", () => {
+    show(answer({ content: 'Once upon', error: memory }));
+    expect(element('message-error')?.textContent).toContain('1,040 tokens');
+    expect(element('continue')).toBeNull();
   });
 });
 

@@ -15,12 +15,14 @@ django_application = get_asgi_application()
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
+from pagoda.api.application import PREFIX, with_api  # noqa: E402
 from pagoda.chat.routing import websocket_urlpatterns  # noqa: E402
 from pagoda.engines.lifespan import lifespan  # noqa: E402
+from pagoda.operations.api_metrics import measured  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
-        "http": django_application,
+        "http": measured(with_api(django_application), PREFIX),
         "websocket": AuthMiddlewareStack(URLRouter(websocket_urlpatterns)),
         "lifespan": lifespan,
     }

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import dj_database_url
 from celery.schedules import crontab
+from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
@@ -87,11 +88,15 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "django_prometheus",
     "django_vite",
+    # For the files of the API's documentation.
+    "ninja",
     "pagoda.engines",
     "pagoda.assistants",
     "pagoda.usage",
     "pagoda.generations",
     "pagoda.chat",
+    "pagoda.api",
+    "pagoda.batches",
     "pagoda.operations",
 ]
 
@@ -197,7 +202,7 @@ CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_DEFAULT_QUEUE = "pagoda"
 CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-CELERY_WORKER_CONCURRENCY = read_number("PAGODA_WORKER_CONCURRENCY", 2, minimum=1)
+CELERY_WORKER_CONCURRENCY = read_number("PAGODA_WORKER_CONCURRENCY", 2, minimum=2)
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # One broker attempt per second for a minute at start, then the supervisor restarts the worker.
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
@@ -209,9 +214,39 @@ CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
 CELERY_BEAT_SCHEDULE: dict[str, dict[str, Any]] = {
     "usage: roll up the hours": {"task": "usage.roll_up", "schedule": crontab(minute="5")},
     "generations: purge what was deleted": {"task": "generations.send_purges", "schedule": crontab(minute="*/5")},
+    "api: forget old repeatable calls": {"task": "api.forget_old_calls", "schedule": crontab(minute="35")},
+    "batches: carry out what waits": {"task": "batches.run", "schedule": 15.0, "options": {"expires": 15}},
+    "batches: send webhooks": {"task": "batches.send_webhooks", "schedule": 15.0, "options": {"expires": 15}},
+    "batches: delete files whose time is over": {"task": "batches.expire_files", "schedule": crontab(minute="*/10")},
+    "batches: delete what was left behind": {"task": "batches.sweep", "schedule": crontab(hour="4", minute="10")},
     "chat: apply retention": {"task": "chat.apply_retention", "schedule": crontab(hour="3", minute="20")},
     "chat: title what was left untitled": {"task": "chat.title_untitled", "schedule": crontab(minute="*/10")},
 }
+
+# --- API --------------------------------------------------------------------------------------------------------------
+
+PAGODA_API_KEEP_ALIVE_S: float = read_number("PAGODA_API_KEEP_ALIVE_S", 15, minimum=1)
+"""Seconds without an event after which a stream of the API says that it is alive."""
+
+# --- batches ----------------------------------------------------------------------------------------------------------
+
+PAGODA_FILES: str = read_text("PAGODA_FILES")
+"""Where files of the API lie; empty: in ``files`` below PAGODA_HOME."""
+PAGODA_FILES_QUOTA_MIB: int = read_number("PAGODA_FILES_QUOTA_MIB", 10 * 1024)
+"""Of a tenant's files together, where the admin has no other number for it; 0: no limit."""
+PAGODA_FILES_RETENTION_DAYS: int = read_number("PAGODA_FILES_RETENTION_DAYS", 30)
+"""How long any file is kept; 0: until it is deleted."""
+PAGODA_BATCH_LINES_IN_FLIGHT: int = read_number("PAGODA_BATCH_LINES_IN_FLIGHT", 32, minimum=1)
+PAGODA_BATCH_GRACE_S: int = read_number("PAGODA_BATCH_GRACE_S", 20)
+"""How long a worker that is asked to end lets the lines in flight come to their end."""
+
+PAGODA_UNSAFE_WEBHOOKS_TO_PRIVATE_ADDRESSES: bool = read_flag("PAGODA_UNSAFE_WEBHOOKS_TO_PRIVATE_ADDRESSES")
+"""For development on one machine alone: webhooks may then lead to loopback and into private networks."""
+if PAGODA_UNSAFE_WEBHOOKS_TO_PRIVATE_ADDRESSES and (REDIS_URL or "sqlite" not in _database["ENGINE"]):
+    raise ImproperlyConfigured(
+        "PAGODA_UNSAFE_WEBHOOKS_TO_PRIVATE_ADDRESSES is for development on one machine: it lets webhooks reach the "
+        "private network of this server. Unset it, or unset DATABASE_URL and REDIS_URL."
+    )
 
 # --- people -----------------------------------------------------------------------------------------------------------
 
@@ -365,6 +400,21 @@ UNFOLD: dict[str, Any] = {
                         "title": _("Usage"),
                         "icon": "bar_chart",
                         "link": reverse_lazy("admin:usage_usagehour_changelist"),
+                    },
+                    {
+                        "title": _("Batches"),
+                        "icon": "stacks",
+                        "link": reverse_lazy("admin:batches_batch_changelist"),
+                    },
+                    {
+                        "title": _("Webhooks"),
+                        "icon": "webhook",
+                        "link": reverse_lazy("admin:batches_webhook_changelist"),
+                    },
+                    {
+                        "title": _("Webhook deliveries"),
+                        "icon": "outbox",
+                        "link": reverse_lazy("admin:batches_webhookdelivery_changelist"),
                     },
                     {
                         "title": _("Scheduled tasks"),

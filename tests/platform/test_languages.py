@@ -8,6 +8,7 @@ from pathlib import Path
 PLATFORM = Path(__file__).parents[2] / "platform" / "pagoda"
 KOREAN = PLATFORM / "locale" / "ko" / "LC_MESSAGES"
 REFRESH = "run `django-admin makemessages -l ko` in platform/pagoda, translate, then `django-admin compilemessages`"
+TRANSLATORS = {"_", "gettext", "gettext_lazy"}
 
 
 def texts_of_catalogue():
@@ -21,9 +22,20 @@ def texts_of_templates():
             yield from re.findall(r"{% translate ['\"](.+?)['\"] (?:as \w+ )?%}", path.read_text())
 
 
-def test_every_text_of_the_templates_is_translated():
+def texts_of_code():
+    """Also those inside of f-strings, which ``makemessages`` does not see."""
+    for path in PLATFORM.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())) if "migrations" not in path.parts else ():
+            name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+            if name in TRANSLATORS and isinstance(node.args[0], ast.Constant):
+                yield node.args[0].value
+
+
+def test_every_text_of_templates_and_code_is_translated():
     catalogue = texts_of_catalogue()
-    assert {text for text in texts_of_templates() if not catalogue.get(text)} == set(), REFRESH
+    texts = {*texts_of_templates(), *texts_of_code()}
+    assert {"repeatable call", "repeatable calls"} < texts
+    assert {text for text in texts if not catalogue.get(text)} == set(), REFRESH
     assert [text for text, korean in catalogue.items() if not korean] == [], REFRESH
 
 

@@ -13,6 +13,7 @@ from engine_at_hand import new_address, serving
 
 from pagoda.chat import tasks
 from pagoda.engines import connections, lifespan
+from pagoda_inference.client import EngineClient
 
 
 @pytest.fixture
@@ -29,10 +30,12 @@ def engine_options() -> dict[str, Any]:
 
 @pytest.fixture
 async def engine(home: Path, settings: Any, step_ms: float, engine_options: dict[str, Any]) -> AsyncIterator[str]:
-    """The address of a running engine."""
+    """The address of an engine that serves."""
     address = new_address()
     settings.PAGODA_ENGINES = [address]
     async with serving(address, home, step_ms=step_ms, **engine_options):
+        async with EngineClient(address) as client:
+            await client.connect(timeout=60)
         yield address
 
 

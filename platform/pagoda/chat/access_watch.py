@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from pagoda.chat.identity import NOT_A_MEMBER, NOT_SIGNED_IN, Identity
 from pagoda.generations.cancellation import end
-from pagoda.tenants.models import ApiKey, Membership
+from pagoda.tenants.models import ApiKey, Membership, Scope
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,7 @@ Close = Callable[[int], Awaitable[None]]
 
 _sockets: dict[Close, Identity] = {}
 _task: asyncio.Task[None] | None = None
+_closings: set[asyncio.Task[None]] = set()
 
 
 def watch(identity: Identity, close: Close) -> None:
@@ -48,7 +49,7 @@ async def start() -> None:
 async def stop() -> None:
     """Run when the server stops."""
     if _task is not None:
-        await end([_task])
+        await end([_task, *_closings])
     _sockets.clear()
 
 
@@ -65,7 +66,17 @@ async def _look_again_and_again() -> None:
             code = ended.get(id(identity))
             if code is not None and close in _sockets:
                 forget(close)
-                await close(code)
+                # A task each: a client that does not read must not keep others' sockets open.
+                closing = asyncio.create_task(_close(close, code))
+                _closings.add(closing)
+                closing.add_done_callback(_closings.discard)
+
+
+async def _close(close: Close, code: int) -> None:
+    try:
+        await close(code)
+    except Exception as error:
+        logger.info("a socket could not be closed: %r", error)
 
 
 def ended_rights(identities: Iterable[Identity]) -> dict[int, int]:
@@ -78,14 +89,13 @@ def ended_rights(identities: Iterable[Identity]) -> dict[int, int]:
                 user_id__in=[each.user.pk for each in batch if each.user], user__is_active=True, tenant__is_active=True
             ).values_list("tenant_id", "user_id")
         )
-        keys = set(
-            ApiKey.across_tenants.filter(
-                Q(expires__isnull=True) | Q(expires__gt=timezone.now()),
-                pk__in=[each.api_key.pk for each in batch if each.api_key],
-                revoked__isnull=True,
-                tenant__is_active=True,
-            ).values_list("pk", flat=True)
+        usable = ApiKey.across_tenants.filter(
+            Q(expires__isnull=True) | Q(expires__gt=timezone.now()),
+            pk__in=[each.api_key.pk for each in batch if each.api_key],
+            revoked__isnull=True,
+            tenant__is_active=True,
         )
+        keys = {key.pk for key in usable if key.allows(Scope.CHAT)}
         for each in batch:
             signed_out = sessions is not None and each.session_key is not None and each.session_key not in sessions
             if signed_out or (each.api_key is not None and each.api_key.pk not in keys):

@@ -69,14 +69,19 @@ def room_for_prompt(context_length: int, max_tokens: int | None) -> int:
     return context_length - min(answer, context_length // 2)
 
 
+def most_tokens(turns: Sequence[ChatMessage]) -> int:
+    """What the turns can come to as a prompt: a token is at least one byte of text."""
+    return sum(len(turn.content.encode()) + TEMPLATE_BYTES for turn in turns) + PREAMBLE_BYTES
+
+
 async def fit(turns: Sequence[ChatMessage], room: int, count: Count) -> tuple[ChatMessage, ...]:
     """``turns`` without as many of the oldest as it takes to come to ``room`` tokens; leading system turns are kept.
 
-    The last question is always kept: when even that is too long, the engine refuses it with the numbers. A token is at
-    least one byte of text, so what is short in bytes need not be counted.
+    The last question is always kept: when even that is too long, the engine refuses it with the numbers. What is short
+    in bytes need not be counted.
     """
     everything = tuple(turns)
-    if sum(len(turn.content.encode()) + TEMPLATE_BYTES for turn in turns) + PREAMBLE_BYTES <= room:
+    if most_tokens(turns) <= room:
         return everything
     if await count(everything) <= room:
         return everything

@@ -145,7 +145,7 @@ class Handlers:
         if plan.kept and plan.continued is not None:
             plan = replace(plan, kept_ids=await self._tokens_of(plan.kept, plan.continued.token_ids, address))
         recording = recorder.current()
-        submitted = await self._query(submissions.commit, plan, messages, model=model.id, owner=recording.owner)
+        submitted = await self._query(submissions.commit, plan, messages, model=model, owner=recording.owner)
         if not submitted.repeated:
             recording.start(submitted.generation)
         return submitted

@@ -12,7 +12,7 @@ from django.db.models import Q
 from django.http.request import validate_host
 
 from pagoda.tenants.keys import authenticate_key
-from pagoda.tenants.models import ApiKey, Membership, Tenant, User
+from pagoda.tenants.models import ApiKey, Membership, Scope, Tenant, User
 
 NOT_SIGNED_IN = 4401
 NOT_A_MEMBER = 4403
@@ -76,6 +76,8 @@ def identify_key(text: str, tenant_slug: str | None) -> Identity:
     if key is None:
         raise Rejected(NOT_SIGNED_IN)
     if tenant_slug is not None and key.tenant.slug != tenant_slug:
+        raise Rejected(NOT_A_MEMBER)
+    if not key.allows(Scope.CHAT):
         raise Rejected(NOT_A_MEMBER)
     return Identity(tenant=key.tenant, tenants=(key.tenant,), role="member", api_key=key)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import uuid
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 from msgspec import Meta
@@ -36,7 +37,7 @@ class SamplingChoice(msgspec.Struct, frozen=True):
 
     max_tokens: Annotated[int, Meta(ge=1)] | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
     stop: Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=4)] | None = None
 
@@ -128,8 +129,12 @@ def read_frame(text: str | None) -> dict[str, Any]:
         raise RequestRefused("too_large", f"A frame may be at most {FRAME_BYTES} bytes.")
     try:
         message = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise RequestRefused("invalid", "A frame must be one JSON object.") from None
+    except UnicodeError:
+        raise RequestRefused("invalid", _HALF_A_PAIR) from None
+    except RecursionError:
+        raise RequestRefused("invalid", "The frame is nested too deeply.") from None
+    except msgspec.DecodeError:
+        raise RequestRefused("invalid", _no_json(text)) from None
     if not isinstance(message, dict):
         raise RequestRefused("invalid", "A frame must be one JSON object.")
     return message
@@ -167,8 +172,66 @@ def _convert(message: dict[str, Any], kind: Any) -> Any:
         found = _FIELD.search(str(error))
         field = next((group for group in found.groups() if group), None) if found else None
         if field == "type":
-            raise RequestRefused("invalid", f"There is no message type {message.get('type')!r:.80}.", "type") from None
-        raise RequestRefused("invalid", f"{error}.", field) from None
+            what = "A message needs a type" if "type" not in present else "There is no message of this type"
+            raise RequestRefused(
+                "invalid", f"{what}: the protocol's version {VERSION} has those there are.", "type"
+            ) from None
+        raise RequestRefused("invalid", _told(str(error), field), field) from None
+
+
+_KINDS = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "array": "a list",
+    "object": "an object",
+    "uuid": "an id (a UUID)",
+    "bool": "true or false",
+    "null": "null",
+}
+_EXPECTED = re.compile(r"Expected `([a-z| ]+)`(?: of (length)|, got| (>=|<=)|$| -)(?: (>=|<=))?(?: ?(-?[\d.e+]+))?")
+
+
+def _told(fault: str, field: str | None) -> str:
+    """What msgspec says of a field, for whoever wrote the message."""
+    if fault.startswith("Object missing required field"):
+        return f"This field is required: {field}."
+    if fault.startswith("Invalid UUID"):
+        return "This must be an id (a UUID)."
+    found = _EXPECTED.match(fault)
+    if found is None:
+        return "This is not what the field takes."
+    kind = " or ".join(_KINDS.get(each.strip(), each.strip()) for each in found[1].split("|") if each.strip() != "null")
+    bound, number = found[3] or found[4], found[5]
+    if not (bound and number):
+        return f"This must be {kind}."
+    limit = f"at {'least' if bound == '>=' else 'most'} {number}"
+    parts = "entries" if found[1].strip().startswith("array") else "characters"
+    parts = {"entries": "entry", "characters": "character"}[parts] if number == "1" else parts
+    return f"This must be {kind} of {limit} {parts}." if found[2] else f"This must be {kind}, {limit}."
+
+
+class _NoNumber(Exception):
+    """NaN or an infinity, which some writers of JSON let pass."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _NoNumber(name)
+
+
+def _no_json(text: str) -> str:
+    """What keeps a frame from being JSON, as far as its writer may not see it."""
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except _NoNumber:
+        return "A frame must be JSON, which has neither NaN nor Infinity."
+    except (ValueError, RecursionError):
+        return "A frame must be one JSON object."
+    # The one thing that the standard library reads and the decoder does not.
+    return _HALF_A_PAIR
+
+
+_HALF_A_PAIR = "The frame has half a surrogate pair in a text, which is no character."
 
 
 def _refuse_nul(text: str, field: str) -> None:

@@ -29,7 +29,7 @@ from pagoda.chat.requests import (
 from pagoda.generations import service
 from pagoda.generations.models import Generation
 from pagoda.tenants.identifiers import new_id
-from pagoda_inference.protocol import ChatMessage, Sampling
+from pagoda_inference.protocol import ChatMessage, ModelInfo, Sampling
 
 MAX_TOKENS = 1024
 TEMPERATURE = 0.2
@@ -109,11 +109,13 @@ def prepare(identity: Identity, request: Submit) -> Plan | Submitted:
     return Plan(request, message.conversation_id, message.parent, message, turns)
 
 
-def commit(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], *, model: str, owner: str) -> Submitted:
+def commit(
+    identity: Identity, plan: Plan, messages: Sequence[ChatMessage], *, model: ModelInfo, owner: str
+) -> Submitted:
     """Write the rows. The same client_id at the same moment on another socket gives the rows of whoever was first.
 
     messages: the plan's turns, cut to the context. owner: the recorder that will be started with the generation.
-    Raises RequestRefused(conflict).
+    Raises RequestRefused: conflict, rate_limited, budget_used.
     """
     try:
         with transaction.atomic():
@@ -163,8 +165,17 @@ def _refuse_not_continuable(message: Message) -> None:
         raise RequestRefused("conflict", "This answer is complete: there is nothing to continue.", "message_id")
 
 
-def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], model: str, owner: str) -> Submission:
+def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], model: ModelInfo, owner: str) -> Submission:
     now = timezone.now()
+    generation_id = new_id()
+    max_tokens = limits.hold(
+        identity,
+        generation_id,
+        messages,
+        context_length=model.context_length,
+        wanted=plan.request.sampling.max_tokens,
+        usual=MAX_TOKENS,
+    )
     conversation, _ = Conversation.objects.get_or_create(
         pk=plan.conversation_id,
         defaults={"tenant": identity.tenant, "created": now, "updated": now, "system_text": plan.system_text}
@@ -173,14 +184,15 @@ def _write(identity: Identity, plan: Plan, messages: Sequence[ChatMessage], mode
     Conversation.objects.filter(pk=conversation.pk).update(updated=now)
     conversation.updated = now
     generation = service.create(
+        generation_id=generation_id,
         tenant=identity.tenant,
         messages=messages,
         owner=owner,
-        sampling=_sampling(plan.request),
+        sampling=_sampling(plan.request, max_tokens),
         user=identity.user,
         api_key=identity.api_key,
         lineage=str(conversation.pk),
-        model=model,
+        model=model.id,
         continue_final=bool(plan.kept),
     )
     question: Message | None = None
@@ -238,11 +250,11 @@ def _whole_characters(message: Message) -> str:
     return message.content.rstrip("\ufffd")
 
 
-def _sampling(request: Submit) -> Sampling:
+def _sampling(request: Submit, max_tokens: int) -> Sampling:
     choice: SamplingChoice = request.sampling
     usual = TEMPERATURE_OF_ANOTHER_ANSWER if isinstance(request, RegenerateMessage) else TEMPERATURE
     return Sampling(
-        max_tokens=MAX_TOKENS if choice.max_tokens is None else choice.max_tokens,
+        max_tokens=max_tokens,
         temperature=usual if choice.temperature is None else choice.temperature,
         top_p=TOP_P if choice.top_p is None else choice.top_p,
         seed=choice.seed,

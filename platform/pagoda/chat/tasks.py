@@ -7,13 +7,14 @@ from datetime import timedelta
 
 from celery import shared_task
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from pagoda.chat import retention, titles
 from pagoda.chat.models import Conversation, Message
 from pagoda.generations import service
 from pagoda.generations.models import Generation
-from pagoda.tenants.models import Tenant
+from pagoda.tenants.models import Scope, Tenant
 from pagoda.tenants.scoping import tenant_scope
 
 UNTITLED_AFTER = timedelta(minutes=2)
@@ -25,7 +26,7 @@ def title_conversation(tenant_id: str, conversation_id: str) -> bool:
     """Ask for a title, once: the generation is recorded by a web process, and the title set when it settles.
 
     A web process is where the hint to open tabs can come from, without Redis too. The worker needs no engine for this.
-    False when there is nothing to do.
+    False when there is nothing to do, and for a conversation whose key is not good for it any more.
     """
     tenant = Tenant.objects.filter(pk=tenant_id, is_active=True).first()
     if tenant is None:
@@ -37,7 +38,7 @@ def title_conversation(tenant_id: str, conversation_id: str) -> bool:
             .filter(pk=conversation_id, title="", deleted__isnull=True)
             .first()
         )
-        if conversation is None or _is_asked(conversation_id):
+        if conversation is None or _is_asked(conversation_id) or not _may_ask(conversation):
             return False
         question = titles.first_question(conversation)
         if not question:
@@ -60,7 +61,8 @@ def title_untitled() -> int:
     """Ask for the titles whose task was lost (a broker that was down, a worker that was killed). Returns how many."""
     now = timezone.now()
     complete = Message.across_tenants.filter(role=Message.Role.ASSISTANT, state=Message.State.COMPLETE)
-    untitled = Conversation.across_tenants.filter(
+    ended = Q(api_key__revoked__isnull=False) | Q(api_key__expires__lte=now) | Q(tenant__is_active=False)
+    untitled = Conversation.across_tenants.exclude(ended).filter(
         title="",
         deleted__isnull=True,
         updated__lt=now - UNTITLED_AFTER,
@@ -79,6 +81,11 @@ def apply_retention() -> int:
         with tenant_scope(tenant_id):
             erased += retention.apply(days)
     return erased
+
+
+def _may_ask(conversation: Conversation) -> bool:
+    key = conversation.api_key
+    return key is None or (key.is_usable and key.allows(Scope.CHAT))
 
 
 def _is_asked(conversation_id: str | uuid.UUID) -> bool:

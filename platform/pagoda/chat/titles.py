@@ -64,7 +64,7 @@ def choose(answer: str, question: str) -> str:
 def tidy(text: str) -> str:
     """The first line of a model's answer without quotes, markup and control characters, LENGTH characters at most."""
     line = next((line for line in text.strip().splitlines() if line.strip()), "")
-    line = "".join(" " if unicodedata.category(each).startswith("C") else each for each in line)
+    line = "".join(" " if _is_control(each) else each for each in line.replace("\ufffd", ""))
     line = _PREFIX.sub("", _MARKUP.sub("", line).strip(_QUOTES))
     return shorten(" ".join(line.split()).strip(_QUOTES).rstrip(".:,;·-–— "))
 
@@ -78,6 +78,38 @@ def shorten(text: str) -> str:
     """Cut between words where there are any, and say so."""
     if len(text) <= LENGTH:
         return text
-    cut = text[: LENGTH - 1]
+    end = LENGTH - 1
+    while end > 1 and _joins(text, end):
+        end -= 1
+    cut = text[:end]
     space = cut.rfind(" ")
     return (cut[:space] if space > LENGTH // 2 else cut).rstrip(" .,;:") + "…"
+
+
+_JOINER = "\u200d"
+_VARIATIONS = range(0xFE00, 0xFE10)
+_TAGS = range(0xE0020, 0xE0080)
+_SKIN_TONES = range(0x1F3FB, 0x1F400)
+_FLAG_LETTERS = range(0x1F1E6, 0x1F200)
+_JAMO = range(0x1160, 0x1200)
+
+
+def _is_control(character: str) -> bool:
+    """No part of a written character: emoji are joined, and flags spelt, by format characters."""
+    is_joint = character == _JOINER or ord(character) in _TAGS
+    return unicodedata.category(character).startswith("C") and not is_joint
+
+
+def _joins(text: str, at: int) -> bool:
+    """Whether a cut before ``text[at]`` would part a character as people see it (Unicode Annex 29, common cases)."""
+    following = ord(text[at])
+    if text[at] == _JOINER or text[at - 1] == _JOINER or unicodedata.category(text[at]).startswith("M"):
+        return True
+    if any(following in part for part in (_VARIATIONS, _TAGS, _SKIN_TONES, _JAMO)):
+        return True
+    if following not in _FLAG_LETTERS:
+        return False
+    before = 0
+    while before < at and ord(text[at - before - 1]) in _FLAG_LETTERS:
+        before += 1
+    return before % 2 == 1

@@ -13,11 +13,11 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from pagoda.generations import lease
+from pagoda.generations import key_uses, lease
 from pagoda.generations.models import Generation
 from pagoda.generations.signals import generation_settled
 from pagoda.tenants.scoping import tenant_scope
-from pagoda.usage.models import UsageRecord
+from pagoda.usage import admission, ledger
 from pagoda_inference.protocol import Usage
 
 
@@ -56,7 +56,8 @@ _SETTLED_FIELDS = (
 def write_snapshots(snapshots: Sequence[Snapshot], owner: str, *, release: bool = False) -> tuple[set, set]:
     """Store snapshots and renew their leases (or give them up), all in one transaction.
 
-    Returns the ids that this owner no longer holds, and those somebody asked to stop.
+    Returns the ids that this owner no longer holds, and those to stop: somebody asked for it, or the key or tenant they
+    are for may no longer have them.
     """
     ids = [snapshot.generation_id for snapshot in snapshots]
     held = {"lease_owner": "", "lease_expires": timezone.now()} if release else {"lease_expires": lease.expiry()}
@@ -80,8 +81,7 @@ def write_snapshots(snapshots: Sequence[Snapshot], owner: str, *, release: bool 
             ).update(**fields)
             if not rows:
                 lost.add(snapshot.generation_id)
-        stopping = Generation.across_tenants.filter(pk__in=ids, cancel_requested=True).values_list("pk", flat=True)
-        return lost, set(stopping) - lost
+        return lost, key_uses.to_stop(ids) - lost
 
 
 def settle(snapshot: Snapshot, outcome: Outcome, owner: str) -> bool:
@@ -100,10 +100,12 @@ def settle(snapshot: Snapshot, outcome: Outcome, owner: str) -> bool:
         _apply(generation, snapshot, outcome)
         with tenant_scope(generation.tenant_id):
             generation.save(update_fields=_SETTLED_FIELDS)
-            if generation.prompt_tokens or generation.output_tokens:
-                UsageRecord.objects.create(
-                    tenant_id=generation.tenant_id,
+            if outcome.usage is None and not (generation.prompt_tokens or generation.output_tokens):
+                admission.release(generation.pk)
+            else:
+                ledger.enter(
                     generation_id=generation.pk,
+                    tenant_id=generation.tenant_id,
                     user_id=generation.user_id,
                     api_key_id=generation.api_key_id,
                     model=generation.model,
@@ -114,6 +116,22 @@ def settle(snapshot: Snapshot, outcome: Outcome, owner: str) -> bool:
                 )
             generation_settled.send(sender=Generation, generation=generation)
         return True
+
+
+def hand_over(snapshot: Snapshot, owner: str) -> None:
+    """Give a lease up: whichever recorder sweeps next goes on after ``snapshot.seq`` and settles.
+
+    A recorder that finds the engine without the generation settles what the snapshot counted.
+    """
+    Generation.across_tenants.filter(pk=snapshot.generation_id, lease_owner=owner, finished__isnull=True).update(
+        seq=snapshot.seq,
+        engine_instance=snapshot.instance,
+        prompt_tokens=snapshot.prompt_tokens,
+        cached_tokens=snapshot.cached_tokens,
+        output_tokens=snapshot.output_tokens,
+        lease_owner="",
+        lease_expires=timezone.now(),
+    )
 
 
 def _apply(generation: Generation, snapshot: Snapshot, outcome: Outcome) -> None:

@@ -20,6 +20,10 @@ LEASE_S = 10.0
 SWEEP_LIMIT = 100
 """Generations one sweep takes over at most."""
 
+alive: set[str] = set()
+"""Owners of this process that hear their generations' events themselves: where the process was held up for longer than
+a lease, its own recorder does not take them over."""
+
 
 def new_owner() -> str:
     """A name for one recorder, told apart from every other one that ever was."""
@@ -34,6 +38,8 @@ def expiry() -> datetime:
 def claim_abandoned(owner: str) -> list[Generation]:
     """Take over generations in progress whose lease ran out. Two that try at once never get the same one."""
     abandoned = Generation.across_tenants.filter(finished__isnull=True, lease_expires__lte=timezone.now())
+    if alive:
+        abandoned = abandoned.exclude(lease_owner__in=alive)
     claimed = [
         generation_id
         for generation_id in abandoned.order_by("lease_expires").values_list("pk", flat=True)[:SWEEP_LIMIT]

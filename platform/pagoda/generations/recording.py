@@ -70,6 +70,7 @@ class Recording:
         self._command = service.command(generation) if generation.state == Generation.State.QUEUED else None
         self._instance = generation.engine_instance
         self._model = generation.model
+        self._keeps_text = generation.request.get("keep_text", True)
         self._client: EngineClient | None = None
         self._text = [generation.text]
         self._token_ids = list(generation.token_ids)
@@ -169,7 +170,7 @@ class Recording:
             if not beginning:
                 raise EngineLost("The engine no longer knows this answer.") from refusal
             self.seq = 1
-            return Outcome(_error_state(refusal.error), "error", error=as_json(refusal.error))
+            return Outcome(state_of(refusal.error), "error", error=as_json(refusal.error))
         finally:
             subscription.close()
         return None
@@ -177,25 +178,29 @@ class Recording:
     def _take(self, event: Event) -> Outcome | None:
         self.seq = event.seq
         if isinstance(event, Delta):
-            self._text.append(storable(event.text))
-            self._token_ids += event.token_ids
+            if self._keeps_text:
+                self._text.append(storable(event.text))
+                self._token_ids += event.token_ids
             self._output_tokens += len(event.token_ids)
         elif isinstance(event, Started):
             self._prompt_tokens = event.prompt_tokens
             self._cached_tokens = event.cached_tokens
             self._begun(self)
         elif isinstance(event, Finished):
-            return _outcome(event)
+            return outcome_of(event)
         return None
 
 
-def _outcome(event: Finished) -> Outcome:
+def outcome_of(event: Finished) -> Outcome:
+    """How a generation ended, by its last event. A complete one has an error where a limit of the tenant cut it."""
     if event.error is not None:
-        return Outcome(_error_state(event.error), event.reason, event.usage, as_json(event.error))
+        return Outcome(state_of(event.error), event.reason, event.usage, as_json(event.error))
     if event.reason == "cancelled":
         return Outcome(Generation.State.CANCELLED, event.reason, event.usage)
-    return Outcome(Generation.State.COMPLETE, event.reason, event.usage)
+    limit = None if event.limit_reached is None else as_json(event.limit_reached)
+    return Outcome(Generation.State.COMPLETE, event.reason, event.usage, limit)
 
 
-def _error_state(error: Error) -> str:
+def state_of(error: Error) -> str:
+    """The final state of a generation that this error ended."""
     return Generation.State.INTERRUPTED if error.code in GONE else Generation.State.FAILED

@@ -12,24 +12,30 @@ from django.utils import timezone
 from pagoda.engines import connections
 from pagoda.generations import lease
 from pagoda.generations.models import Generation
+from pagoda.tenants.identifiers import new_id
 from pagoda.tenants.models import ApiKey, Tenant, User
 from pagoda_inference.protocol import ChatMessage, Generate, RequestClass, Sampling
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What Generation.request holds while the generation is in progress."""
+    """What Generation.request holds while the generation is in progress.
+
+    keep_text: whoever records it stores what the engine says. Not of calls, whose caller alone gets the answer.
+    """
 
     scope: str
     sampling: Sampling = Sampling()
     messages: tuple[ChatMessage, ...] = ()
     request_class: RequestClass = "interactive"
     continue_final: bool = False
+    keep_text: bool = True
 
 
 def create(
     *,
     tenant: Tenant,
     messages: Sequence[ChatMessage],
+    generation_id: uuid.UUID | None = None,
     owner: str = "",
     purpose: str = Generation.Purpose.CHAT,
     sampling: Sampling | None = None,
@@ -42,6 +48,7 @@ def create(
 ) -> Generation:
     """Write the generation inside the caller's transaction and the tenant's scope.
 
+    generation_id: of whoever holds something for it already.
     owner: the recorder that will be started with it after the commit (``Recorder.owner``). Without one, the lease has
     run out from the start: the next web process that sweeps records it, within a second.
     """
@@ -54,6 +61,7 @@ def create(
         continue_final=continue_final,
     )
     return Generation.objects.create(
+        pk=generation_id or new_id(),
         tenant=tenant,
         purpose=purpose,
         user=user,

@@ -8,8 +8,11 @@ class OperationsConfig(AppConfig):
     verbose_name = _("Operations")
 
     def ready(self) -> None:
-        from prometheus_client import REGISTRY
+        from prometheus_client import REGISTRY, disable_created_metrics
 
+        from pagoda.operations import api_metrics
         from pagoda.operations.metrics import PoolCollector
 
-        REGISTRY.register(PoolCollector())
+        disable_created_metrics()  # a second series for each, that nobody reads
+        for collector in (PoolCollector(), api_metrics.requests, api_metrics.seconds):
+            REGISTRY.register(collector)

@@ -6,9 +6,9 @@ from typing import Any
 
 
 def logins(credentials: dict[str, Any]) -> str:
-    """One line per person, one per key. ``credentials`` as `ensure_demo_accounts` returns them."""
+    """One line per person, one per key; '' where there are none. ``credentials`` as `ensure_demo_accounts` returns."""
     operator = credentials["operator"]
-    lines = [_line("operator", operator["email"], operator["password"])]
+    lines = [_line("operator", operator["email"], operator["password"])] if operator else []
     for tenant in credentials["tenants"]:
         for member in tenant["members"]:
             lines.append(_line(f"{tenant['slug']} {member['role']}", member["email"], member["password"]))

@@ -51,6 +51,20 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def reap_orphans(*, except_for: int) -> list[int]:
+    """Collect dead processes that this one was handed; ``except_for``: its own child, whose end others wait for.
+
+    Returns their ids.
+    """
+    reaped = []
+    for tasks in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in map(int, tasks.read_text().split()):
+                if child != except_for and os.waitpid(child, os.WNOHANG)[0]:
+                    reaped.append(child)
+    return reaped
+
+
 def end_descendants(timeout_s: float = 5.0) -> list[int]:
     """SIGTERM, then SIGKILL, to whatever is left below this process. Returns the ids of what was there."""
     left = descendants(os.getpid())

@@ -43,7 +43,8 @@ def parts() -> list[Part]:
         "--no-access-log", "--no-server-header",
     )  # fmt: skip
     worker = (sys.executable, "-m", "celery", "-A", "pagoda", "worker", "--beat", "--loglevel", "INFO")
-    started = [Part("web", web), Part("worker", worker)]
+    # Lines of batches that are in flight come to their end first; what else the worker does then takes seconds.
+    started = [Part("web", web), Part("worker", worker, stop_wait_s=settings.PAGODA_BATCH_GRACE_S + 15)]
     if runs_own_engine():
         # Every tenant has an account: a request for any other is a mistake, never a silent default.
         engine = (inference_command(), "serve", "--require-accounts", "--address", settings.PAGODA_ENGINES[0])

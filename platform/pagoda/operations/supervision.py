@@ -17,7 +17,12 @@ from typing import Any
 
 from supervisor.xmlrpc import SupervisorTransport
 
-from pagoda.operations.orphans import adopt_orphans, end_descendants, python_module_that_ends_with_us
+from pagoda.operations.orphans import (
+    adopt_orphans,
+    end_descendants,
+    python_module_that_ends_with_us,
+    reap_orphans,
+)
 from pagoda.operations.parts import Part
 from pagoda_inference.address import default_address
 
@@ -122,8 +127,11 @@ class Supervisor:
         )
 
     def exit_status(self) -> int | None:
-        """None while supervisord runs."""
-        return self._process.poll() if self._process else None
+        """None while supervisord runs. Collects what else has died meanwhile and was left to this process."""
+        if self._process is None:
+            return None
+        reap_orphans(except_for=self._process.pid)
+        return self._process.poll()
 
     def states(self) -> list[PartState]:
         """Of every part; empty while supervisord does not answer (it is starting or ending)."""

@@ -15,8 +15,8 @@ from unfold.admin import ModelAdmin, StackedInline
 from pagoda.pool import alerts, capacity, pushing
 from pagoda.pool.models import Quota
 from pagoda.tenants import audit
-from pagoda.tenants.admin import TenantAdmin
 from pagoda.tenants.models import Tenant, User
+from pagoda.usage.limits_admin import TenantWithLimitsAdmin
 
 FIELDS = ("reservation", "limit", "weight")
 TIERS = ("host_mib", "disk_mib")
@@ -76,11 +76,11 @@ class QuotaInline(QuotaSizes, StackedInline):
     verbose_name_plural = gettext_lazy("KV quota, in blocks")
 
 
-class TenantWithQuotaAdmin(TenantAdmin):
+class TenantWithQuotaAdmin(TenantWithLimitsAdmin):
     """The tenant's page with its quota; saving says whether the engines took it."""
 
-    inlines = (QuotaInline, *TenantAdmin.inlines)
-    list_display = (*TenantAdmin.list_display, "reservation", "limit", "weight")
+    inlines = (QuotaInline, *TenantWithLimitsAdmin.inlines)
+    list_display = (*TenantWithLimitsAdmin.list_display, "reservation", "limit", "weight")
     list_select_related = ("quota",)
 
     @admin.display(description=gettext_lazy("reservation"), ordering="quota__reservation")

@@ -2,68 +2,25 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
-from django.db.models import Count, Model, QuerySet
-from django.forms import ModelChoiceField, ModelForm
+from django.db.models import Count, QuerySet
+from django.forms import ModelForm
 from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import display
-from unfold.forms import AdminPasswordChangeForm, PaginationInlineFormSet, UserChangeForm, UserCreationForm
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
-from pagoda.tenants import audit, invitations, keys
-from pagoda.tenants.models import ApiKey, AuditEntry, Invitation, Membership, Tenant, User
-from pagoda.tenants.scoping import tenant_scope
-
-
-class AcrossTenants:
-    """Operators see every tenant's rows: through the explicit manager, never through a scope."""
-
-    model: type[Model]
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet:
-        model: Any = self.model
-        ordering = self.get_ordering(request) or model._meta.ordering  # type: ignore[attr-defined]
-        return model.across_tenants.order_by(*ordering)
-
-
-NOBODY = uuid.UUID(int=0)
-
-
-class AcrossTenantsFormSet(PaginationInlineFormSet):
-    """Django makes the hidden key fields with the default manager, which wants a scope: give it an empty one, then the
-    rows of the inline."""
-
-    def add_fields(self, form: ModelForm, index: int | None) -> None:
-        with tenant_scope(NOBODY):
-            super().add_fields(form, index)
-        field = form.fields.get(self.model._meta.pk.name)
-        if isinstance(field, ModelChoiceField):
-            field.queryset = self.get_queryset()
-
-
-class ReadOnly:
-    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
-def acting(request: HttpRequest) -> User:
-    """The operator behind a request that the admin has let in."""
-    assert isinstance(request.user, User)
-    return request.user
+from pagoda.tenants import audit, invitations
+from pagoda.tenants.admin_rows import PER_PAGE, AcrossTenants, AcrossTenantsFormSet, ReadOnly, acting
+from pagoda.tenants.keys_admin import ApiKeyInline
+from pagoda.tenants.models import AuditEntry, Invitation, Membership, Tenant, User
 
 
 class MembershipInline(AcrossTenants, TabularInline):
@@ -71,6 +28,8 @@ class MembershipInline(AcrossTenants, TabularInline):
     formset = AcrossTenantsFormSet
     extra = 0
     tab = True
+    per_page = PER_PAGE
+    read_along = ("user", "tenant")
     autocomplete_fields = ("user",)
     fields = ("user", "role", "created")
     readonly_fields = ("created",)
@@ -83,6 +42,8 @@ class InvitationInline(AcrossTenants, TabularInline):
     formset = AcrossTenantsFormSet
     extra = 0
     tab = True
+    per_page = PER_PAGE
+    read_along = ("invited_by",)
     can_delete = False
     fields = ("email", "role", "expires", "accepted", "revoked", "invited_by")
     readonly_fields = ("expires", "accepted", "revoked", "invited_by")
@@ -91,23 +52,14 @@ class InvitationInline(AcrossTenants, TabularInline):
         return False
 
 
-class ApiKeyInline(AcrossTenants, ReadOnly, TabularInline):
-    model = ApiKey
-    formset = AcrossTenantsFormSet
-    extra = 0
-    tab = True
-    fields = ("label", "prefix", "created_by", "created", "expires", "revoked", "requests_per_minute")
-    readonly_fields = fields
-
-
 @admin.register(Tenant)
 class TenantAdmin(ModelAdmin):
     list_display: tuple[str, ...] = ("name", "slug", "active", "members")
     list_filter = ("is_active",)
     search_fields = ("name", "slug")
     prepopulated_fields: ClassVar[dict[str, tuple[str, ...]]] = {"slug": ("name",)}
-    fields = (("name", "slug"), "is_active", "cache_scope", "retention_days", "created")
-    readonly_fields = ("created",)
+    fields: tuple[Any, ...] = (("name", "slug"), "is_active", "cache_scope", "retention_days", "created")
+    readonly_fields: tuple[str, ...] = ("created",)
     radio_fields: ClassVar[dict[str, int]] = {"cache_scope": admin.VERTICAL}
     inlines: tuple[type[admin.options.InlineModelAdmin], ...] = (MembershipInline, InvitationInline, ApiKeyInline)
 
@@ -237,29 +189,6 @@ class InvitationAdmin(AcrossTenants, ReadOnly, ModelAdmin):
     def withdraw(self, request: HttpRequest, queryset: QuerySet[Invitation]) -> None:
         for invitation in queryset:
             invitations.revoke(invitation, who=acting(request))
-
-
-@admin.register(ApiKey)
-class ApiKeyAdmin(AcrossTenants, ReadOnly, ModelAdmin):
-    """All keys, by their prefixes. They are made by tenants' admins, and by the key_create command."""
-
-    list_display = ("label", "tenant", "prefix", "state", "created_by", "created", "expires", "requests_per_minute")
-    list_filter = ("tenant",)
-    list_select_related = ("tenant", "created_by")
-    search_fields = ("label", "prefix")
-    fields = ("tenant", "label", "prefix", "created_by", "created", "expires", "revoked", "requests_per_minute")
-    actions = ("revoke",)
-
-    @display(description=gettext_lazy("state"), label={"active": "success"})
-    def state(self, key: ApiKey) -> tuple[str, str]:
-        if key.is_usable:
-            return "active", _("active")
-        return ("revoked", _("revoked")) if key.revoked else ("expired", _("expired"))
-
-    @admin.action(description=gettext_lazy("Revoke: whatever uses them stops working"), permissions=["view"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        for key in queryset:
-            keys.revoke_key(key, who=acting(request))
 
 
 @admin.register(AuditEntry)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib.auth.password_validation import password_validators_help_text_html, validate_password
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from pagoda.tenants.models import Role, User
+from pagoda.tenants.models import LIMITS, ApiKey, Role, Scope, User
+from pagoda.tenants.models.access import usual_scopes
 
 
 class InviteForm(forms.Form):
@@ -18,22 +19,41 @@ class InviteForm(forms.Form):
     role = forms.ChoiceField(label=_("Role"), choices=Role.choices, initial=Role.MEMBER)
 
 
-class KeyForm(forms.Form):
+class KeyForm(forms.ModelForm):
+    """What a key is called, may be used for, and is limited to."""
+
+    scopes = forms.MultipleChoiceField(
+        label=_("Scopes"), choices=Scope.choices, initial=usual_scopes, widget=forms.CheckboxSelectMultiple
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ("label", "scopes", *LIMITS)
+        help_texts: ClassVar[dict[str, Any]] = {"label": _("What the key is for.")}
+
+    def limits(self) -> dict[str, int | None]:
+        return {name: self.cleaned_data[name] for name in LIMITS}
+
+
+class NewKeyForm(KeyForm):
     LIFETIMES = (("", _("never expires")), ("30", _("30 days")), ("90", _("90 days")), ("365", _("a year")))
 
-    label = forms.CharField(label=_("Label"), max_length=100, help_text=_("What the key is for."))
     lifetime = forms.ChoiceField(label=_("Expires after"), choices=LIFETIMES, required=False)
-    requests_per_minute = forms.IntegerField(
-        label=_("Requests per minute"),
-        min_value=1,
-        max_value=1_000_000,
-        required=False,
-        help_text=_("Empty: no limit."),
-    )
+
+    field_order = ("label", "lifetime", "scopes", *LIMITS)
 
     def expires(self) -> datetime | None:
         days = self.cleaned_data["lifetime"]
         return timezone.now() + timedelta(days=int(days)) if days else None
+
+
+class RotateForm(forms.Form):
+    OVERLAPS = (("0", _("not at all")), ("1", _("an hour")), ("24", _("a day")), ("168", _("a week")))
+
+    overlap = forms.ChoiceField(label=_("The old key still works for"), choices=OVERLAPS, initial="24")
+
+    def duration(self) -> timedelta:
+        return timedelta(hours=int(self.cleaned_data["overlap"]))
 
 
 class RegisterForm(forms.Form):

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from pagoda.tenants.views import invitation, members
+from pagoda.tenants.views import invitation, keys, members
 
 urlpatterns = [
     path("invitations/<str:token>/", invitation.invitation, name="invitation"),
@@ -10,6 +10,8 @@ urlpatterns = [
     path("members/invitations/<uuid:invitation_id>/revoke", members.revoke_invitation, name="members_revoke"),
     path("members/<uuid:membership_id>/role", members.change_role, name="members_role"),
     path("members/<uuid:membership_id>/remove", members.remove_member, name="members_remove"),
-    path("members/keys", members.create_key, name="members_key"),
-    path("members/keys/<uuid:key_id>/revoke", members.revoke_key, name="members_key_revoke"),
+    path("members/keys", keys.create_key, name="members_key"),
+    path("members/keys/<uuid:key_id>/", keys.key, name="members_key_change"),
+    path("members/keys/<uuid:key_id>/rotate", keys.rotate_key, name="members_key_rotate"),
+    path("members/keys/<uuid:key_id>/revoke", keys.revoke_key, name="members_key_revoke"),
 ]

@@ -1,4 +1,4 @@
-"""Summing the ledger by tenant, model and hour."""
+"""Summing the ledger: by tenant, model and hour for operators, and the sums that are kept for everybody's totals."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from django.db.models.functions import TruncHour
 from django.utils import timezone
 
 from pagoda.usage.models import UsageHour, UsageRecord
+from pagoda.usage.sums import NUMBERS as SUMS
+from pagoda.usage.sums import keep_sums
 
-SUMS = ("generations", "prompt_tokens", "cached_tokens", "output_tokens")
 LATE = timedelta(hours=48)
 """How far back every run looks again: a row is dated when its generation was made, and settled later."""
 
 
-def roll_up(since: datetime | None = None) -> int:
-    """Recompute the hours from ``since`` until now. Returns how many hours were written.
+def roll_up(since: datetime | None = None, now: datetime | None = None) -> int:
+    """Recompute the hours from ``since`` until ``now``, by default this moment. Returns how many were written.
 
     The default is LATE ago, or the last hour known where the task has not run for longer. Sums replace, they are never
     added to: running twice, or after rows came late, gives the same hours. The present hour is included, and is
-    complete after the next run.
+    complete after the next run. The sums of ``usage.sums`` are computed again as well.
     """
     start = (since or _first_open_hour()).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    keep_sums(start, now)
     records = UsageRecord.across_tenants.filter(created__gte=start).order_by()
     sums: Any = (
         records.annotate(hour=TruncHour("created", tzinfo=UTC))

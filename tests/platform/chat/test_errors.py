@@ -11,7 +11,7 @@ from channels.db import database_sync_to_async
 from chat_sockets import Socket, client_id
 from engine_at_hand import long_question
 
-from pagoda.chat import handlers, limits, streams
+from pagoda.chat import handlers, limits, requests, streams
 from pagoda.chat.models import Conversation, Message, Submission
 from pagoda.engines import connections
 from pagoda.generations.models import Generation
@@ -54,7 +54,7 @@ INVALID: list[tuple[str, dict[str, Any], str | None]] = [
         {"client_id": "12345678", "content": "Hi", "sampling": {"temperature": 3}},
         "sampling.temperature",
     ),
-    ("message.create", {"client_id": "12345678", "content": "Hi", "sampling": {"top_p": 0}}, "sampling.top_p"),
+    ("message.create", {"client_id": "12345678", "content": "Hi", "sampling": {"top_p": -0.01}}, "sampling.top_p"),
     (
         "message.create",
         {"client_id": "12345678", "content": "Hi", "sampling": {"max_tokens": 0}},
@@ -251,3 +251,56 @@ async def test_a_full_queue_fails_with_its_reason(socket: Socket) -> None:
     failed = [answer.finished["error"]["code"] for answer in answers if answer.finished and answer.state == "failed"]
     assert failed
     assert set(failed) == {"queue_full"}
+
+
+TOLD = [
+    ({"type": "SECRET"}, "There is no message of this type: the protocol's version 1 has those there are."),
+    ({"content": "x"}, "A message needs a type: the protocol's version 1 has those there are."),
+    ({"type": "conversation.list", "limit": 0}, "This must be a whole number, at least 1."),
+    ({"type": "conversation.list", "limit": "SECRET"}, "This must be a whole number."),
+    ({"type": "conversation.open"}, "This field is required: conversation_id."),
+    ({"type": "conversation.open", "conversation_id": "SECRET"}, "This must be an id (a UUID)."),
+    ({"type": "message.create", "client_id": "short"}, "This must be a string of at least 8 characters."),
+    (
+        {"type": "message.create", "client_id": "12345678", "content": ""},
+        "This must be a string of at least 1 character.",
+    ),
+    ({"type": "message.create", "client_id": "12345678", "content": ["SECRET"]}, "This must be a string."),
+    (
+        {"type": "message.regenerate", "client_id": "12345678", "message_id": UNKNOWN, "sampling": {"stop": ["a"] * 5}},
+        "This must be a list of at most 4 entries.",
+    ),
+    (
+        {"type": "message.regenerate", "client_id": "12345678", "message_id": UNKNOWN, "sampling": {"top_p": 2}},
+        "This must be a number, at most 1.0.",
+    ),
+    (
+        {"type": "message.regenerate", "client_id": "12345678", "message_id": UNKNOWN, "sampling": 5},
+        "This must be an object.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "told"), TOLD, ids=[told for _, told in TOLD])
+def test_what_is_wrong_with_a_field_is_said_in_words_and_not_repeated(message: dict[str, Any], told: str) -> None:
+    with pytest.raises(requests.RequestRefused) as refused:
+        requests.read_request(requests.read_frame(json.dumps(message)))
+    assert refused.value.message == told
+
+
+@pytest.mark.parametrize(
+    ("frame", "told"),
+    [
+        ('{"x": NaN}', "neither NaN nor Infinity"),
+        ('{"x": [-Infinity]}', "neither NaN nor Infinity"),
+        ('{"x": "\\ud800"}', "half a surrogate pair"),
+        ('{"x": "\\udc00 "}', "half a surrogate pair"),
+        ('{"x": "\ud800"}', "half a surrogate pair"),
+        ('{"x": "NaN"', "one JSON object"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+    ids=range(7),
+)
+def test_a_frame_that_is_no_json_is_told_why(frame: str, told: str) -> None:
+    with pytest.raises(requests.RequestRefused, match=told):
+        requests.read_frame(frame)

@@ -458,6 +458,13 @@ async def test_stop_strings_and_seeds_are_passed_on(socket: Socket) -> None:
     assert twice[0] == twice[1] != text
 
 
+async def test_a_top_p_of_0_is_the_most_probable_token_alone(socket: Socket) -> None:
+    """As over REST, and at any temperature."""
+    question = long_question()
+    created = await socket.ask(question, sampling={"temperature": 1.5, "top_p": 0, "seed": 7})
+    assert (await socket.read_answer(created["generation_id"])).text == echo(question)[1]
+
+
 async def test_korean_and_emoji_survive_the_way_there_and_back(socket: Socket) -> None:
     content = '안녕하세요 🙂 한국의 수도는?\n\t"따옴표" \\ </script>'
     created = await socket.ask(content)

@@ -121,6 +121,24 @@ def test_a_title_has_sixty_characters_at_most(text: str) -> None:
     assert title.endswith("…")
 
 
+@pytest.mark.parametrize(
+    "character",
+    ["👩‍👩‍👧", "👍🏽", "🇰🇷", "e\u0301", "❤\ufe0f", "각"],
+    ids=["family", "skin", "flag", "accent", "heart", "jamo"],
+)
+@pytest.mark.parametrize("offset", range(6))
+def test_a_title_is_cut_between_characters_as_people_see_them(character: str, offset: int) -> None:
+    title = titles.from_question("x" * offset + character * 70)
+    assert title.endswith("…")
+    kept = title.removesuffix("…")[offset:]
+    assert kept
+    assert kept == character * (len(kept) // len(character))
+
+
+def test_half_a_character_at_the_end_of_an_answer_is_not_part_of_the_title() -> None:
+    assert titles.choose("👩‍👩‍👧 family \ufffd", "Who?") == "👩‍👩‍👧 family"
+
+
 def test_a_question_without_words_has_a_title_too() -> None:
     assert titles.from_question("***") == "***"
     assert titles.from_question("\u200b") != ""

@@ -82,3 +82,15 @@ def test_a_parts_output_is_kept_for_whoever_asks_why(supervisor: Supervisor) -> 
     supervisor.start()
     assert until(lambda: supervisor.log_tail("web")) == "begun\n"
     assert supervisor.log_path("web").stat().st_mode & 0o077 == 0, "logs are for the owner alone"
+
+
+def test_what_a_killed_part_leaves_behind_is_collected_while_the_others_run(supervisor: Supervisor) -> None:
+    supervisor.start()
+    worker = until(lambda: next((part.pid for part in supervisor.states() if part.name == "web" and part.pid), None))
+    [child] = until(lambda: descendants(worker))
+    os.kill(worker, signal.SIGKILL)
+    until(lambda: Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1] == str(os.getpid()))
+    os.kill(child, signal.SIGKILL)
+    until(lambda: not alive(child))
+    assert supervisor.exit_status() is None
+    assert not Path(f"/proc/{child}").exists()

@@ -25,7 +25,8 @@ def desk(client, operator):
 def form(tenant, **quota):
     """The tenant's page as a browser sends it."""
     inlines = {}
-    for prefix, count in (("quota", 1), ("memberships", 0), ("invitations", 0), ("api_keys", 0)):
+    empty = ("limits", "prices", "memberships", "invitations", "api_keys", "file_quota")
+    for prefix, count in (("quota", 1), *((each, 0) for each in empty)):
         inlines |= {f"{prefix}-TOTAL_FORMS": count, f"{prefix}-INITIAL_FORMS": 0 if tenant is None else count}
     if tenant is not None:
         inlines["quota-0-tenant"] = str(tenant.id)

@@ -24,6 +24,7 @@ def page(tenant, **extra):
     fields = {"name": tenant.name, "slug": tenant.slug, "is_active": "on", "cache_scope": "tenant"}
     quota = {"quota-0-tenant": str(tenant.id), "quota-0-reservation": 0, "quota-0-limit": "", "quota-0-weight": 1}
     forms = inline("quota", 1, 1) | inline("memberships") | inline("invitations") | inline("api_keys")
+    forms |= inline("limits") | inline("prices") | inline("file_quota")
     return fields | quota | forms | extra
 
 
@@ -44,6 +45,7 @@ def test_every_page_of_a_person_and_a_tenant_opens(desk, acme):
         f"tenants/tenant/{acme.tenant.id}/change",
         "tenants/user/add",
         f"tenants/user/{acme.member.id}/change",
+        "tenants/apikey/add",
         f"tenants/apikey/{key.id}/change",
         f"tenants/auditentry/{AuditEntry.across_tenants.get().id}/change",
     ):
@@ -129,3 +131,26 @@ def test_acts_on_tenants_are_recorded(desk, acme, rival, operator):
 def test_an_operator_is_no_member(desk, operator):
     assert not Membership.across_tenants.filter(user=operator).exists()
     assert desk.get("/members/").status_code == 403
+
+
+def test_an_operator_makes_changes_and_rotates_a_key(desk, acme, rival, operator):
+    values = {"tenant": str(acme.tenant.id), "label": "ops", "scopes": ["batch"], "tokens_per_minute": "70"}
+    response = desk.post("/admin/tenants/apikey/add/", values | {"expires_0": "", "expires_1": ""}, follow=True)
+    text = re.search(r"pgd_\w{8}_[\w-]{43}", response.content.decode())[0]
+    key = authenticate_key(text)
+    assert (key.tenant, key.scopes, key.tokens_per_minute, key.created_by) == (acme.tenant, ["batch"], 70, operator)
+    path = f"/admin/tenants/apikey/{key.id}/change/"
+    assert text not in desk.get(path).content.decode()
+    moved = {"tenant": str(rival.tenant.id), "label": "ops 2", "scopes": ["chat"], "monthly_tokens": "5"}
+    assert desk.post(path, moved).status_code == 302
+    key = authenticate_key(text)
+    assert (key.tenant, key.label, key.scopes, key.monthly_tokens) == (acme.tenant, "ops 2", ["chat"], 5)
+    assert desk.post(path, moved | {"scopes": []}).status_code == 200
+    chosen = {"action": "rotate", "_selected_action": [str(key.id)]}
+    page = desk.post("/admin/tenants/apikey/", chosen, follow=True).content.decode()
+    new = authenticate_key(re.search(r"pgd_\w{8}_[\w-]{43}", page)[0])
+    assert (new.label, new.monthly_tokens) == ("ops 2", 5)
+    assert authenticate_key(text).replaced_by == new
+    acts = AuditEntry.across_tenants.filter(what__startswith="key.").order_by("when").values_list("what", "who")
+    assert list(acts) == [(what, operator.pk) for what in ("key.created", "key.changed", "key.rotated")]
+    assert desk.post(f"/admin/tenants/apikey/{key.id}/delete/", {"post": "yes"}).status_code == 403

@@ -17,6 +17,9 @@ def admin(acme, client):
     return client
 
 
+KEY = {"label": "ci", "lifetime": "30", "scopes": ["chat"], "requests_per_minute": "60", "monthly_tokens": "9000"}
+
+
 def membership(party, user):
     return Membership.across_tenants.get(tenant=party.tenant, user=user)
 
@@ -58,7 +61,7 @@ def test_links_use_the_sites_address_where_it_is_set(admin, settings):
 
 def test_a_secret_is_not_shown_on_another_tenants_page(admin, acme, rival):
     Membership.across_tenants.create(tenant=rival.tenant, user=acme.admin, role=Role.ADMIN)
-    admin.post("/members/keys", {"label": "ci"})
+    admin.post("/members/keys", {"label": "ci", "scopes": ["chat"]})
     assert "new-key" not in admin.get("/members/?tenant=rival").content.decode()
     assert "new-key" not in admin.get("/members/?tenant=acme").content.decode()
 
@@ -96,11 +99,12 @@ def test_the_last_admin_stays(admin, acme):
 
 
 def test_a_key_is_shown_once_and_revoked(admin, acme):
-    response = admin.post("/members/keys", {"label": "ci", "lifetime": "30", "requests_per_minute": "60"}, follow=True)
+    response = admin.post("/members/keys", KEY, follow=True)
     assert response.redirect_chain == [("/members/", 302)]
     text = re.search(r"pgd_\w{8}_[\w-]{43}", response.content.decode())[0]
     key = authenticate_key(text)
     assert (key.tenant, key.created_by, key.requests_per_minute) == (acme.tenant, acme.admin, 60)
+    assert (key.scopes, key.monthly_tokens) == (["chat"], 9000)
     page = admin.get("/members/").content.decode()
     assert text not in page
     assert f"pgd_{key.prefix}" in page
@@ -118,9 +122,12 @@ def test_another_tenants_rows_are_unknown(admin, rival):
         f"/members/invitations/{invitation.id}/revoke",
         f"/members/{row.id}/role",
         f"/members/{row.id}/remove",
+        f"/members/keys/{key.id}/",
+        f"/members/keys/{key.id}/rotate",
         f"/members/keys/{key.id}/revoke",
     ):
         assert admin.post(path, {"role": "admin"}).status_code == 404
+    assert admin.get(f"/members/keys/{key.id}/").status_code == 404
     assert admin.get("/members/?tenant=rival").context["tenant"].slug == "acme"
     assert authenticate_key(text) is not None
     assert membership(rival, rival.member).role == Role.MEMBER
@@ -130,7 +137,7 @@ def test_a_member_of_several_tenants_chooses(admin, acme, rival):
     Membership.across_tenants.create(tenant=rival.tenant, user=acme.admin, role=Role.ADMIN)
     assert admin.get("/members/").context["tenant"] == acme.tenant
     assert admin.get("/members/?tenant=rival").context["tenant"] == rival.tenant
-    admin.post("/members/keys", {"label": "for the rival"})
+    admin.post("/members/keys", {"label": "for the rival", "scopes": ["chat"]})
     assert ApiKey.across_tenants.get().tenant == rival.tenant
 
 
@@ -168,3 +175,40 @@ def test_nobody_shares_beyond_the_tenant(admin, client, acme, rival):
     assert acme.tenant.cache_scope == "tenant"
     client.force_login(acme.member)
     assert client.post("/members/cache", {"cache_scope": "user"}).status_code == 403
+
+
+def test_a_key_is_changed(admin, acme, rival):
+    key, text = create_key(acme.tenant.id, "ci", created_by=acme.admin)
+    page = admin.get(f"/members/keys/{key.id}/").content.decode()
+    assert f"pgd_{key.prefix}" in page
+    assert re.search(r'value="batch"[^>]*checked', page)
+    values = {"label": "ci 2", "scopes": ["chat", "admin"], "tokens_per_minute": "500"}
+    assert admin.post(f"/members/keys/{key.id}/", values).status_code == 302
+    changed = authenticate_key(text)
+    assert (changed.label, changed.scopes, changed.tokens_per_minute) == ("ci 2", ["chat", "admin"], 500)
+    for wrong in ({"scopes": []}, {"scopes": ["root"]}, {"tokens_per_minute": "0"}, {"monthly_tokens": "9" * 30}):
+        assert admin.post(f"/members/keys/{key.id}/", values | wrong).status_code == 422
+    assert authenticate_key(text).label == "ci 2"
+
+
+def test_a_key_is_rotated_with_an_overlap(admin, acme, rival):
+    key, old = create_key(acme.tenant.id, "ci", created_by=acme.admin)
+    response = admin.post(f"/members/keys/{key.id}/rotate", {"overlap": "24"}, follow=True)
+    new = re.search(r"pgd_\w{8}_[\w-]{43}", response.content.decode())[0]
+    assert new not in admin.get("/members/").content.decode()
+    assert authenticate_key(new).label == "ci"
+    assert authenticate_key(old) is not None
+    page = admin.get(f"/members/keys/{key.id}/").content.decode()
+    assert f"pgd_{authenticate_key(new).prefix}" in page
+    assert "rotate-title" not in page
+    again = admin.post(f"/members/keys/{key.id}/rotate", {"overlap": "0"}, follow=True)
+    assert "not replaced yet" in again.content.decode()
+    admin.post(f"/members/keys/{key.id}/rotate", {"overlap": "99999999"})
+    assert ApiKey.across_tenants.count() == 2
+
+
+def test_members_change_no_keys(client, acme):
+    key, _ = create_key(acme.tenant.id, "ci", created_by=acme.admin)
+    client.force_login(acme.member)
+    for path in ("", "rotate", "revoke"):
+        assert client.post(f"/members/keys/{key.id}/{path}", {"overlap": "0"}).status_code == 403

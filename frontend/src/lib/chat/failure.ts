@@ -27,9 +27,21 @@ export function canTryAgain(error: Failure): boolean {
   return !LASTING.includes(codeOf(error));
 }
 
-/** Whether what was written can be gone on with. A tenant's limit may be raised, and then the text is worth having. */
+/** Whether what was written can be gone on with: a continuation reads it all again, and then some. */
 export function canContinueFailed(content: string, error: Failure): boolean {
-  return content !== '' && (canTryAgain(error) || codeOf(error) === 'kv_limit_exceeded');
+  return content !== '' && canTryAgain(error);
+}
+
+/** Why a complete answer is shorter than it could be. */
+export function explainLength(error: Failure): string {
+  const { text } = language;
+  if (!endedByTenant(error)) return text.lengthReached;
+  return text.tenantLimitReached(limitsOf(error as ErrorBody));
+}
+
+/** Whether the tenant's limit ended a complete answer: nothing can go on from there. */
+export function endedByTenant(error: Failure): boolean {
+  return codeOf(error) === 'kv_limit_exceeded';
 }
 
 function codeOf(error: Failure): string {

@@ -74,6 +74,11 @@ export const english = {
   interrupted:
     'This answer broke off: the engine or the server went away. What was written is kept; you can continue it.',
   lengthReached: 'The answer reached its length limit. You can continue it.',
+  tenantLimitReached: ({ limit }: Limits) =>
+    (limit === null
+      ? 'The answer ends here: it reached the memory that your tenant can have.'
+      : `The answer ends here: it reached the memory that your tenant can have, ${number.format(limit)} tokens.`) +
+    ' Start a new conversation, or ask your admin for a higher limit.',
   failed: 'This answer could not be made.',
   connecting: 'Connecting…',
   connected: 'Connected',
@@ -111,6 +116,7 @@ export const english = {
     conflict: 'An answer is still being written here. Wait for it, or stop it, and try again.',
     too_large: 'This is too long. Shorten it, or start a new conversation.',
     rate_limited: 'Too many messages at once. Wait a moment and try again.',
+    budget_used: 'The tokens of this month are used up. Ask your admin for more, or wait for the next month.',
     unavailable: 'No engine is reachable right now. Try again in a moment.',
     internal: 'Something went wrong on the server. Try again; if it stays, tell your admin.',
     offline: 'There is no connection. Try again when it is back.',

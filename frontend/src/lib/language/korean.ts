@@ -70,6 +70,11 @@ export const korean: Dictionary = {
   stopped: (blocks) => (blocks === undefined ? '중지했습니다.' : `중지했습니다. 블록 ${number.format(blocks)}개 반납.`),
   interrupted: '엔진 또는 서버가 중단되어 답변이 끊겼습니다. 작성된 내용은 보관되었으며 이어서 쓸 수 있습니다.',
   lengthReached: '답변이 길이 제한에 도달했습니다. 이어서 쓸 수 있습니다.',
+  tenantLimitReached: ({ limit }) =>
+    (limit === null
+      ? '테넌트의 메모리 한도에 이르러 답변이 여기에서 끝났습니다.'
+      : `테넌트의 메모리 한도인 ${number.format(limit)}토큰에 이르러 답변이 여기에서 끝났습니다.`) +
+    ' 새 대화를 시작하거나 관리자에게 한도를 늘려 달라고 요청하세요.',
   failed: '답변을 만들지 못했습니다.',
   connecting: '연결하는 중…',
   connected: '연결됨',
@@ -107,6 +112,7 @@ export const korean: Dictionary = {
     conflict: '아직 답변을 작성하고 있습니다. 끝날 때까지 기다리거나 중지한 뒤 다시 시도하세요.',
     too_large: '너무 깁니다. 줄이거나 새 대화를 시작하세요.',
     rate_limited: '요청이 너무 많습니다. 잠시 후 다시 시도하세요.',
+    budget_used: '이번 달 토큰을 모두 사용했습니다. 관리자에게 늘려 달라고 요청하거나 다음 달까지 기다리세요.',
     unavailable: '현재 엔진에 연결할 수 없습니다. 잠시 후 다시 시도하세요.',
     internal: '서버에서 문제가 발생했습니다. 다시 시도하고, 계속되면 관리자에게 알려 주세요.',
     offline: '연결되어 있지 않습니다. 연결되면 다시 시도하세요.',

@@ -34,4 +34,5 @@ class AuditEntry(TenantOwned):
         indexes = (models.Index(fields=["tenant", "-when"], name="audit_tenant_when"),)
 
     def __str__(self) -> str:
-        return f"{self.what} · {self.who or _('system')}"
+        who = self.who or _("system")
+        return f"{self.what} · {who}"

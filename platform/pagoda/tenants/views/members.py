@@ -1,4 +1,4 @@
-"""`/members/`: a tenant's admin invites people, changes their roles, hands out API keys, and says who shares a cache.
+"""`/members/`: a tenant's admin invites people, changes their roles, sees the API keys, and says who shares a cache.
 
 Everything is looked up through the tenant in scope: an id of another tenant is answered like an unknown one. A new
 secret waits in the session of the person who made it for the page that follows the redirect, which takes it out:
@@ -11,20 +11,24 @@ import uuid
 from typing import Any
 
 from django.contrib import messages
+from django.db.models import F
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from pagoda.tenants import invitations, keys, memberships, privacy
-from pagoda.tenants.forms import InviteForm, KeyForm
+from pagoda.tenants import invitations, memberships, privacy
+from pagoda.tenants.forms import InviteForm, NewKeyForm
 from pagoda.tenants.models import ApiKey, Invitation, Membership, Role, Tenant
 from pagoda.tenants.views.access import TenantRequest, tenant_admin_required
 
 SHOW_ONCE = "members_show_once"
+USABLE_FIRST = (F("revoked").desc(nulls_first=True), "-created")
+"""What can still be revoked is in sight, however much was revoked since."""
 
 
-def _page(request: TenantRequest, status: int = 200, **extra: Any) -> HttpResponse:
+def page(request: TenantRequest, status: int = 200, **extra: Any) -> HttpResponse:
+    """The page, with other forms or what is shown once in place of its usual content."""
     context = {
         "tenant": request.membership.tenant,
         "administered": request.administered,
@@ -32,9 +36,9 @@ def _page(request: TenantRequest, status: int = 200, **extra: Any) -> HttpRespon
         "cache_scopes": Tenant.CacheScope.choices,
         "members": Membership.objects.select_related("user").order_by("user__email"),
         "invitations": [each for each in Invitation.objects.select_related("invited_by")[:200] if each.is_open],
-        "keys": ApiKey.objects.select_related("created_by")[:200],
+        "keys": ApiKey.objects.select_related("created_by").order_by(*USABLE_FIRST)[:200],
         "invite_form": InviteForm(),
-        "key_form": KeyForm(),
+        "key_form": NewKeyForm(),
     }
     response = render(request, "tenants/members.html", context | extra, status=status)
     response["Cache-Control"] = "no-store"
@@ -47,10 +51,11 @@ def members(request: TenantRequest) -> HttpResponse:
     made: dict[str, Any] = request.session.pop(SHOW_ONCE, {})
     if made.pop("tenant_id", None) != str(request.membership.tenant_id):
         made = {}  # another tenant was chosen in between
-    return _page(request, **made)
+    return page(request, **made)
 
 
-def _show_once(request: TenantRequest, **made: Any) -> HttpResponse:
+def show_once(request: TenantRequest, **made: Any) -> HttpResponse:
+    """Lead to the page, which shows what was made this one time."""
     request.session[SHOW_ONCE] = made | {"tenant_id": str(request.membership.tenant_id)}
     return redirect("members")
 
@@ -60,7 +65,7 @@ def _show_once(request: TenantRequest, **made: Any) -> HttpResponse:
 def invite(request: TenantRequest) -> HttpResponse:
     form = InviteForm(request.POST)
     if not form.is_valid():
-        return _page(request, status=422, invite_form=form)
+        return page(request, status=422, invite_form=form)
     try:
         invitation, link = invitations.invite(
             request.membership.tenant_id,
@@ -71,9 +76,9 @@ def invite(request: TenantRequest) -> HttpResponse:
         )
     except invitations.InvitationRefused as refusal:
         form.add_error("email", str(refusal))
-        return _page(request, status=422, invite_form=form)
+        return page(request, status=422, invite_form=form)
     mailed = invitations.send(invitation, link)
-    return _show_once(request, new_link=link, new_email=invitation.email, mailed=mailed)
+    return show_once(request, new_link=link, new_email=invitation.email, mailed=mailed)
 
 
 @require_POST
@@ -126,28 +131,4 @@ def change_cache_scope(request: TenantRequest) -> HttpResponse:
         return redirect("members")
     if changed:
         messages.success(request, _("It holds for every answer from now on."))
-    return redirect("members")
-
-
-@require_POST
-@tenant_admin_required
-def create_key(request: TenantRequest) -> HttpResponse:
-    form = KeyForm(request.POST)
-    if not form.is_valid():
-        return _page(request, status=422, key_form=form)
-    key, text = keys.create_key(
-        request.membership.tenant_id,
-        form.cleaned_data["label"],
-        created_by=request.user,
-        expires=form.expires(),
-        requests_per_minute=form.cleaned_data["requests_per_minute"],
-    )
-    return _show_once(request, new_key=text, new_label=key.label)
-
-
-@require_POST
-@tenant_admin_required
-def revoke_key(request: TenantRequest, key_id: uuid.UUID) -> HttpResponse:
-    keys.revoke_key(get_object_or_404(ApiKey.objects, pk=key_id), who=request.user)
-    messages.success(request, _("The key no longer works."))
     return redirect("members")

@@ -1,4 +1,4 @@
-"""`manage.py demo`: the demo accounts, made if they are missing."""
+"""`manage.py demo`: the demo accounts, made where there never were any."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from pagoda.operations.location import current_location
 from pagoda.operations.logins import logins
 from pagoda_inference.client import EngineUnavailable
 
+DELETED = "The demo accounts were deleted."
+
 
 def served_model() -> str:
     """The model's id as the engine says it; by the settings where no engine answers."""
@@ -29,7 +31,10 @@ def served_model() -> str:
 
 
 class Command(BaseCommand):
-    help = "Print how to reach Pagoda and the demo logins and keys; make what is missing."
+    help = (
+        "Print how to reach Pagoda and the demo logins and keys. They are made where there never were any; "
+        "what was deleted stays deleted."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON, for scripts")
@@ -41,7 +46,7 @@ class Command(BaseCommand):
             raise CommandError(f"The database is not ready ({error}). Run `python manage.py migrate` first.") from None
         location = current_location(settings.PAGODA_HOME)
         if not options["json"]:
-            self.stdout.write(f"Pagoda: {location.url}\n{logins(credentials)}")
+            self.stdout.write(f"Pagoda: {location.url}\n{logins(credentials) or DELETED}")
             return
         where = {"url": location.url, "ws_url": location.ws_url, "api_base": location.api_base, "model": served_model()}
         self.stdout.write(json.dumps(where | credentials, indent=2))

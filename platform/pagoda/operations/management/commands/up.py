@@ -17,7 +17,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 
-from pagoda.operations.demo_accounts import ensure_demo_accounts, read_credentials
+from pagoda.operations.demo_accounts import ensure_demo_accounts, known_accounts
 from pagoda.operations.installation_lock import AlreadyRunning, installation_lock
 from pagoda.operations.location import Location, configured_location, remember_location
 from pagoda.operations.logins import logins
@@ -105,6 +105,7 @@ class Command(BaseCommand):
             # Only on a new installation: accounts that somebody deleted do not come back by themselves.
             if not User.objects.exists():
                 ensure_demo_accounts(settings.PAGODA_HOME)
+            self.logins = logins(known_accounts(settings.PAGODA_HOME))
         except DatabaseError as error:
             raise CommandError(f"The database is not ready: {str(error).strip()}. See DATABASE_URL.") from None
         finally:
@@ -144,9 +145,8 @@ class Command(BaseCommand):
         return self.asked_to_stop.is_set() or (self.parent is not None and self.parent.gave_up())
 
     def announce(self, location: Location) -> None:
-        credentials = read_credentials(settings.PAGODA_HOME)
-        if credentials is not None:
-            self.say("\nDemo logins (again: `python manage.py demo`):\n" + logins(credentials))
+        if self.logins:
+            self.say(f"\nDemo logins (again: `python manage.py demo`):\n{self.logins}")
         self.say(f"  {'admin':<16} {location.url}/admin/\n  {'logs':<16} {settings.PAGODA_HOME / 'log'}\n")
         self.say(f"Pagoda is ready: {location.url}")
 
