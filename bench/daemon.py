@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import sys
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from bench.ending import ends_with_us
 from pagoda_inference.client import EngineClient
 from pagoda_inference.protocol import Delta, Finished, Generate, PoolReport, Sampling
 
@@ -34,7 +36,7 @@ class Answer:
 
 class Daemon:
     """``pagoda-inference serve`` on a socket in a temporary folder. Use as an async context manager; entered again, it
-    is started again.
+    is started again. It ends with this process at the latest.
 
     tier_folder: where its disk tier lies, if ``flags`` give it one; by default in the temporary folder, never where
     another engine of this machine keeps its own.
@@ -51,24 +53,39 @@ class Daemon:
         command = [str(Path(sys.executable).with_name("pagoda-inference")), "serve", "--address", address, *self._flags]
         quiet = asyncio.subprocess.DEVNULL
         environment = os.environ | {"PAGODA_ENGINE_TIER_FOLDER": str(self._tier_folder or f"{self._folder.name}/kv")}
-        self._process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet, env=environment)
         self.client = EngineClient(address)
-        connected = asyncio.ensure_future(self.client.connect(timeout=READY_TIMEOUT_S))
-        ended = asyncio.ensure_future(self._process.wait())
-        await asyncio.wait({connected, ended}, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            raise RuntimeError(f"the engine ended with status {ended.result()}; try it by hand: {' '.join(command)}")
-        ended.cancel()
-        await connected
+        self._process = await asyncio.create_subprocess_exec(
+            *ends_with_us(command), stdout=quiet, stderr=quiet, env=environment
+        )
+        try:
+            await self._connect(command)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.client.close()
-        self._process.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
         await self._process.wait()
         self._folder.cleanup()
+
+    async def _connect(self, command: Sequence[str]) -> None:
+        """Wait until the engine is ready. Raises RuntimeError where it ends instead."""
+        connected = asyncio.ensure_future(self.client.connect(timeout=READY_TIMEOUT_S))
+        ended = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.wait({connected, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                status = ended.result()
+                raise RuntimeError(f"the engine ended with status {status}; try it by hand: {' '.join(command)}")
+            await connected
+        finally:
+            connected.cancel()
+            ended.cancel()
 
     async def generate(self, prompts: Sequence[Sequence[int]], outputs: Sequence[int]) -> list[Answer]:
         """Send all prompts at once; each runs to exactly its number of output tokens."""

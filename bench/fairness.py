@@ -62,8 +62,8 @@ def run(results: Results, options: argparse.Namespace) -> None:
         accounts = Path(folder) / "accounts.json"
         accounts.write_bytes(msgspec.json.encode(ACCOUNTS))
         measured = asyncio.run(_measure(results, str(accounts), rounds, plan))
+        _add(results, measured)
         warm_full_pool = asyncio.run(_warm_in_full_pool(str(accounts), rounds))
-    _add(results, measured)
     results.add("fairness.warm_full_pool.cached_ratio", warm_full_pool, goal=">=1.0")
 
 
@@ -93,8 +93,9 @@ async def _measure(results: Results, accounts: str, rounds: int, plan: Plan) -> 
         report = await daemon.report()
         results.add_value("fairness.pool", {"blocks": report.total, "block_size": report.block_size})
         await daemon.answer(random_tokens(100, rng), 16, ASKING)  # warm up
-        for number in progress(range(rounds), "fairness"):
-            await _round(daemon, measured, plan, plan.orders[number % len(plan.orders)], rng)
+        with results.keeping("fairness", measured):
+            for number in progress(range(rounds), "fairness"):
+                await _round(daemon, measured, plan, plan.orders[number % len(plan.orders)], rng)
     return measured
 
 

@@ -26,14 +26,16 @@ async def _run(results: Results, repeats: int, turns: int) -> None:
     rng = random.Random(20230912)
     async with Daemon() as daemon:
         await _turn(daemon, random_tokens(CONVERSATION, rng))  # warm up
-        cold, warm = [], []
-        for _ in progress(range(repeats), "prefix"):
-            conversation = random_tokens(CONVERSATION, rng)
-            cold.append((await _turn(daemon, conversation))[0])
-            seconds, cached = await _turn(daemon, conversation + random_tokens(NEXT_TURN, rng))
-            warm.append(seconds)
-            if cached < CONVERSATION - 16:
-                raise RuntimeError(f"only {cached} of {CONVERSATION} tokens were cached")
+        cold: list[float] = []
+        warm: list[float] = []
+        with results.keeping("prefix", {"cold_ttft_s": cold, "warm_ttft_s": warm}):
+            for _ in progress(range(repeats), "prefix"):
+                conversation = random_tokens(CONVERSATION, rng)
+                cold.append((await _turn(daemon, conversation))[0])
+                seconds, cached = await _turn(daemon, conversation + random_tokens(NEXT_TURN, rng))
+                warm.append(seconds)
+                if cached < CONVERSATION - 16:
+                    raise RuntimeError(f"only {cached} of {CONVERSATION} tokens were cached")
         results.add("prefix.cold_ttft_s", cold, unit="s")
         results.add("prefix.warm_ttft_s", warm, unit="s")
         results.add("prefix.ratio", [w / c for w, c in zip(warm, cold, strict=True)], goal="<=0.10")

@@ -19,25 +19,18 @@ import random
 import time
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench.progress import progress
 from bench.results import Results
+from bench.traces import recorded
+from bench.traces.recorded import MOONCAKE_BLOCK_TOKENS as BLOCK_TOKENS
+from bench.traces.request import TracedRequest
 from pagoda_inference.kv.pool import Pool
 
-BLOCK_TOKENS = 512
 CAPACITIES: tuple[int | str, ...] = (500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, "inf")
 QUICK_REQUESTS, QUICK_CAPACITIES = 500, (500, 2_000, "inf")
 ACCOUNT, SCOPE = "bench", "tenant:bench"
-
-
-@dataclass(frozen=True)
-class TracedRequest:
-    """``tokens`` of the prompt, in the blocks ``ids``."""
-
-    tokens: int
-    ids: tuple[int, ...]
 
 
 def run(results: Results, options: argparse.Namespace) -> None:
@@ -65,9 +58,8 @@ def run(results: Results, options: argparse.Namespace) -> None:
 
 
 def read_trace(path: Path) -> list[TracedRequest]:
-    with path.open() as file:
-        rows = [json.loads(line) for line in file if line.strip()]
-    return [TracedRequest(row["input_length"], tuple(row["hash_ids"])) for row in rows if row["input_length"] > 0]
+    """The requests of a Mooncake trace whose prompts are not empty."""
+    return [request for request in recorded.read_mooncake(path) if request.prompt_tokens > 0]
 
 
 def read_oracle(path: Path) -> tuple[list[int | str], list[float]]:
@@ -79,9 +71,9 @@ def read_oracle(path: Path) -> tuple[list[int | str], list[float]]:
 def describe(trace: list[TracedRequest]) -> dict[str, int]:
     return {
         "requests": len(trace),
-        "prompt_tokens": sum(request.tokens for request in trace),
-        "longest_blocks": max(-(-request.tokens // BLOCK_TOKENS) for request in trace),
-        "different_blocks": len({id for request in trace for id in request.ids}),
+        "prompt_tokens": sum(request.prompt_tokens for request in trace),
+        "longest_blocks": max(-(-request.prompt_tokens // BLOCK_TOKENS) for request in trace),
+        "different_blocks": len({id for request in trace for id in request.blocks}),
     }
 
 
@@ -94,9 +86,9 @@ class BlockTokens:
     def prompt(self, request: TracedRequest) -> array[int]:
         """The request's tokens, packed as the index packs them, so that cutting and hashing them is cheap."""
         tokens: array[int] = array("I")
-        for id in request.ids:
+        for id in request.blocks:
             tokens.extend(self._block(id))
-        return tokens[: request.tokens]
+        return tokens[: request.prompt_tokens]
 
     def _block(self, id: int) -> array[int]:
         block = self._made.get(id)
@@ -107,10 +99,10 @@ class BlockTokens:
 
 def hit_ratio(trace: list[TracedRequest], capacity: int | str, tokens: BlockTokens) -> float:
     """Cached tokens over prompt tokens in a pool of ``capacity`` blocks; ``inf`` is one that never evicts."""
-    everything = sum(len(request.ids) for request in trace)
+    everything = sum(len(request.blocks) for request in trace)
     pool = Pool(everything if capacity == "inf" else int(capacity), BLOCK_TOKENS, secret=b"bench")
     hits = sum(_serve(pool, tokens.prompt(request)) for request in trace)
-    return hits / sum(request.tokens for request in trace)
+    return hits / sum(request.prompt_tokens for request in trace)
 
 
 def _serve(pool: Pool, prompt: array[int]) -> int:

@@ -14,14 +14,14 @@ def progress(items: Iterable[T], label: str) -> Iterator[T]:
     """Yield ``items`` and draw how many are done."""
     items = list(items)
     for done, item in enumerate(items):
-        _draw(label, done, len(items))
+        draw(label, done, len(items))
         yield item
-    _draw(label, len(items), len(items))
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+    draw(label, len(items), len(items))
 
 
-def _draw(label: str, done: int, total: int) -> None:
+def draw(label: str, done: int, total: int) -> None:
+    """How many are done, on one line that is written over; silent where nobody looks."""
     if sys.stderr.isatty():
         bar = "#" * (WIDTH * done // max(1, total))
-        print(f"\r{label:30} [{bar:{WIDTH}}] {done}/{total}", end="", file=sys.stderr, flush=True)
+        end = "\n" if done == total else ""
+        print(f"\r{label:30} [{bar:{WIDTH}}] {done}/{total}", end=end, file=sys.stderr, flush=True)

@@ -98,15 +98,15 @@ async def _run(results: Results, plan: Plan, repeats: int) -> None:
                 for daemon in modes.values():
                     await daemon.answer(random_tokens(FIRST, rng), ANSWER, RETURNING)  # warm up
                 measured = {mode: Turns() for mode in MODES}
-                for number in progress(range(repeats), "tiers"):
-                    last = await converse(modes, plan, measured, rng, number)
+                with results.keeping("tiers", measured):
+                    for number in progress(range(repeats), "tiers"):
+                        last = await converse(modes, plan, measured, rng, number)
                 for mode in MODES:
                     await _add_copies(results, mode, daemons[mode])
-            restarted = await _after_restart(daemons, last, rng)
+                _add_turns(results, measured)
+            _add_restart(results, *await _after_restart(daemons, last, rng))
             pair = {"with": daemons["host"], "without": await stack.enter_async_context(daemons[RESIDENT])}
             stalls = await measure_stalls(pair, RETURNING, plan.longest - NEXT - ANSWER, plan.windows, rng)
-    _add_turns(results, measured)
-    _add_restart(results, *restarted)
     _add_stalls(results, stalls)
 
 

@@ -1,0 +1,1 @@
+"""Serving systems in virtual time: the real scheduler and pool, the paper's baselines, and what their steps cost."""
