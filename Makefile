@@ -37,12 +37,12 @@ model: environment ## download and convert the default model (once)
 up: environment frontend ## start Pagoda: engine, web and worker under one supervisor
 	@exec $(BIN)/python manage.py up --stop-with-parent
 
-test: development frontend model ## every test (up to 12 minutes on 2 cores)
+test: development frontend model ## every test (about half an hour on 2 cores)
 	$(PYTEST) tests --ignore=tests/e2e
 	setup/frontend.sh test
 	$(PYTEST) tests/e2e
 
-test-quick: development frontend ## the fast tests (up to 5 minutes on 2 cores)
+test-quick: development frontend ## the fast tests (about a quarter of an hour on 2 cores)
 	$(PYTEST) tests --ignore=tests/e2e -m 'not slow'
 	setup/frontend.sh test
 

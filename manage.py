@@ -11,9 +11,13 @@ for root in ("platform", "inference", "kernels"):
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "pagoda.settings")
+    from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        sys.exit(f"A setting is wrong: {error}. docs/settings.md has them all.")
 
 
 if __name__ == "__main__":

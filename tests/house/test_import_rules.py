@@ -12,7 +12,8 @@ MODEL_LIBRARIES = {"torch", "transformers", "triton", "safetensors", "gguf", "nu
 WEB_LIBRARIES = {"django", "channels", "celery", "allauth", "unfold", "ninja", "uvicorn"}
 
 ROWS = [
-    {"chat", "api", "batches", "pool", "operations"},
+    {"batches"},
+    {"chat", "api", "pool", "operations"},
     {"generations"},
     {"usage", "assistants"},
     {"tenants", "engines"},
