@@ -129,7 +129,7 @@ class TestFailing:
         self, site: str, http: Any, make_key: Any, acme: Any, path: str
     ) -> None:
         """The API key that it was asked with is revoked; the tenant's next one asks again under the same key."""
-        body: dict[str, Any] = {"model": "echo", "input": long_question(), "stream": True}
+        body: dict[str, Any] = {"model": "echo", "input": long_question(), "stream": True, "temperature": 0}
         if path == "chat/completions":
             body = chat(long_question(), stream=True)
         row, text = await make_key(acme)
