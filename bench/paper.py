@@ -31,16 +31,18 @@ def run(results: Results, options: argparse.Namespace) -> None:
     sample = sample_of(options)
     figures: list[Figure] = []
     seconds: dict[str, float] = {}
-    for name in progress(chosen(options.figures), "paper"):
-        begin = time.perf_counter()
-        made = import_module(f"bench.figures.{name}").make(sample)
-        seconds[name] = round(time.perf_counter() - begin, 1)
-        for figure in made:
-            record(results, figure)
-        figures += made
-    results.add_value("paper.seconds", seconds, unit="s")
-    if options.html:
-        write_page(figures, sample, options.html)
+    try:
+        for name in progress(chosen(options.figures), "paper"):
+            begin = time.perf_counter()
+            made = import_module(f"bench.figures.{name}").make(sample)
+            seconds[name] = round(time.perf_counter() - begin, 1)
+            for figure in made:
+                record(results, figure)
+            figures += made
+        results.add_value("paper.seconds", seconds, unit="s")
+    finally:
+        if options.html and figures:
+            write_page(figures, sample, options.html)
 
 
 def chosen(names: str | None) -> Sequence[str]:

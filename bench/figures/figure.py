@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TypeVar
 
@@ -80,8 +81,19 @@ class Sample:
         todo = list(items)
         if self.workers == 1 or len(todo) < 2:
             return [work(item) for item in todo]
-        with ProcessPoolExecutor(self.workers, mp_context=get_context("fork")) as pool:
-            return list(pool.map(work, todo))
+        with ProcessPoolExecutor(self.workers, get_context("fork"), initializer=_ignore_interrupts) as pool:
+            try:
+                return list(pool.map(work, todo))
+            except BaseException:
+                for process in active_children():  # what they would still find is of no use to anybody
+                    process.terminate()
+                raise
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to all processes of a terminal: the first one ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 Maker = Callable[[Sample], Sequence[Figure]]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from bench import paper
@@ -71,6 +75,26 @@ def test_numbers_of_the_paper_stand_beside_ours() -> None:
 def test_goals_around_a_value_of_the_paper() -> None:
     assert within(13.62, 2) == "13.35..13.89"
     assert near(20.4, 2.5) == "17.9..22.9"
+
+
+def test_an_interrupted_run_leaves_what_it_has_and_no_process(tmp_path: Path) -> None:
+    """Ctrl-C, which a terminal sends to all its processes, in the middle of minutes of searching."""
+    page, results = tmp_path / "paper.html", tmp_path / "paper.json"
+    command = [sys.executable, "-m", "bench", "paper", "--figures", "table1,fig12"]
+    command += ["--json", str(results), "--html", str(page)]
+    running = subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, stderr=subprocess.PIPE)
+    while len(psutil.Process(running.pid).children()) < (os.cpu_count() or 1):
+        assert running.poll() is None
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    running.communicate(timeout=100)
+    assert running.returncode == 130
+    document = json.loads(results.read_text())
+    assert document["complete"] is False
+    assert {name.split(".")[1] for name in (result["name"] for result in document["results"])} == {"table1"}
+    assert "table1" in page.read_text()
+    with pytest.raises(ProcessLookupError):
+        os.killpg(running.pid, 0)
 
 
 def test_a_figure_that_is_none_is_refused() -> None:
