@@ -12,7 +12,6 @@ from pagoda.api.engine_errors import refused, unavailable
 from pagoda.api.errors import ApiError
 from pagoda.api.limit_errors import limit_reached
 from pagoda.generations import calls
-from pagoda.generations.call_rows import asked_of
 from pagoda.generations.calls import Ask, Call, Order
 from pagoda.generations.database_threads import in_database
 from pagoda.tenants.models import ApiKey
@@ -160,16 +159,9 @@ async def begin(
     Raises ApiError: a limit has no room.
     """
     try:
-        if len(asks) > 1:
-            await in_database(_check_together, order, asks)
         return Running(await calls.current().begin(order, asks), answers, grammar_param, prompt_param)
     except LimitReached as reached:
         raise limit_reached(reached, await in_database(_rates, order.key)) from None
-
-
-def _check_together(order: Order, asks: Sequence[Ask]) -> None:
-    with tenant_scope(order.key.tenant_id):
-        admission.check_together(order.key, [asked_of(order, ask) for ask in asks])
 
 
 def _rates(key: ApiKey) -> RateState:

@@ -68,10 +68,13 @@ def write(order: Order, asks: Sequence[Ask], owner: str) -> list[tuple[Generate,
     scope = key.tenant.scope_for(None)
     request = msgspec.to_builtins(Request(scope=scope, request_class=order.request_class, keep_text=False))
     written = []
+    asked = [asked_of(order, ask) for ask in asks]
     with tenant_scope(key.tenant_id), transaction.atomic():
-        for ask in asks:
+        if len(asks) > 1:
+            admission.check_together(key, asked, now=now)
+        for ask, most in zip(asks, asked, strict=True):
             generation_id = new_id()
-            hold = admission.reserve(key, asked_of(order, ask), generation_id=generation_id, now=now)
+            hold = admission.reserve(key, most, generation_id=generation_id, now=now)
             Generation.objects.create(
                 id=generation_id,
                 tenant=key.tenant,
