@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,27 @@ from web_process import engine, engine_options, step_ms, titles_asked, web
 
 from pagoda.tenants.keys import create_key
 from pagoda.tenants.models import User
+from pagoda_inference.model.backend import Chunk, Result
+from pagoda_inference.model.echo import EchoBackend
 
 __all__ = ["engine", "engine_options", "step_ms", "titles_asked", "web"]
 
 OpenSocket = Callable[..., Awaitable[Socket]]
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Called, it lets the engine in this process take no longer for a step than it must, whatever ``step_ms`` is."""
+    hurried: list[bool] = []
+    run = EchoBackend.run
+
+    def run_in_time(backend: EchoBackend, chunks: Sequence[Chunk]) -> list[Result]:
+        if hurried:
+            backend._step_s = 0
+        return run(backend, chunks)
+
+    monkeypatch.setattr(EchoBackend, "run", run_in_time)
+    return lambda: hurried.append(True)
 
 
 @pytest.fixture

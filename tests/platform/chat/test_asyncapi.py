@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -244,16 +245,16 @@ class TestConversation:
 
     @pytest.fixture
     def step_ms(self) -> float:
-        return 2
+        return 40
 
     async def test_every_message_sent_is_described_and_every_field_described_is_sent(
-        self, web: str, make_key: Any, acme: Any, monkeypatch: pytest.MonkeyPatch
+        self, web: str, make_key: Any, acme: Any, monkeypatch: pytest.MonkeyPatch, hurry: Callable[[], None]
     ) -> None:
         _, key = await make_key(acme)
         socket, other = Recorded(), Recorded()
         for each in (socket, other):
             await each.hello(api_key=key, request_id="first")
-        await self.talk(socket, other, monkeypatch)
+        await self.talk(socket, other, monkeypatch, hurry)
         received = socket.received + other.received
         for each in (socket, other):
             await each.close()
@@ -267,7 +268,9 @@ class TestConversation:
         unusual = (".error.", "user_message.usage.", "user_message.generation.")
         assert {path for path in described - sent if not any(each in path for each in unusual)} == set()
 
-    async def talk(self, socket: Recorded, other: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def talk(
+        self, socket: Recorded, other: Recorded, monkeypatch: pytest.MonkeyPatch, hurry: Callable[[], None]
+    ) -> None:
         await socket.request("ping", "pong")
         question = long_question()
         asked = client_id()
@@ -276,6 +279,8 @@ class TestConversation:
         await other.expect("conversation.changed")
         opened = await other.request("conversation.open", "conversation.opened", conversation_id=conversation)
         shown = opened["messages"][-1]
+        assert shown["state"] == "streaming"
+        hurry()
         first = await socket.read_answer(created["generation_id"])
         assert first.text == echo(question)[1]
         await other.read_answer(created["generation_id"], Answer(text=shown["content"], seq=shown["generation"]["seq"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -97,7 +98,7 @@ async def test_a_message_in_one_tab_is_told_to_the_others(socket: Socket, open_s
 class TestWhileAnAnswerIsWritten:
     @pytest.fixture
     def step_ms(self) -> float:
-        return 4
+        return 40
 
     async def test_deleting_its_conversation_stops_it(self, socket: Socket) -> None:
         created = await socket.ask(long_question())
@@ -108,7 +109,6 @@ class TestWhileAnAnswerIsWritten:
         def state() -> str:
             return Generation.across_tenants.values_list("state", flat=True).get(pk=created["generation_id"])
 
-        for _ in range(100):
-            if await database_sync_to_async(state)() == "cancelled":
-                return
-        raise AssertionError("the answer is still being written")
+        async with asyncio.timeout(5):
+            while await database_sync_to_async(state)() != "cancelled":  # noqa: ASYNC110  (nobody waits in the product)
+                await asyncio.sleep(0.01)

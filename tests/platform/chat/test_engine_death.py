@@ -17,16 +17,24 @@ from pagoda.chat.models import Message
 from pagoda.generations import recording
 from pagoda.generations.models import Generation
 from pagoda.usage.models import UsageRecord
+from pagoda_inference.client import EngineClient
 
 OpenSocket = Callable[..., Awaitable[Socket]]
+
+
+async def until_it_listens(address: str) -> None:
+    """A process begins in a second, or in many where much else runs."""
+    async with EngineClient(address) as client:
+        await client.connect(timeout=60)
 
 
 @pytest.fixture
 async def daemon(home: Path, settings: Any) -> AsyncIterator[DaemonProcess]:
     address = new_address()
     settings.PAGODA_ENGINES = [address]
-    process = DaemonProcess(address, home, step_ms=10)
+    process = DaemonProcess(address, home, step_ms=30)
     await process.start()
+    await until_it_listens(address)
     yield process
     await process.stop()
 
@@ -70,6 +78,7 @@ async def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it
     error = await socket.refusal("message.continue", client_id=client_id(), **fields)
     assert error["code"] == "unavailable"
     await daemon.start()
+    await until_it_listens(engine)
     await until_ready(engine)
     continued = await socket.request("message.continue", "message.created", client_id=client_id(), **fields)
     rest = await socket.read_answer(continued["generation_id"])
@@ -105,7 +114,7 @@ async def test_an_engine_that_is_stopped_in_order_interrupts_as_well(
 async def test_an_answer_stopped_while_its_engine_is_away_is_cancelled(
     socket: Socket, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "GRACE_S", 0.5)
+    monkeypatch.setattr(recording, "GRACE_S", 2.0)
     created = await socket.ask(long_question())
     answer = await socket.read_until(created["generation_id"], 20)
     await daemon.kill()

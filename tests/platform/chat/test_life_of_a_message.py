@@ -22,6 +22,9 @@ from pagoda.usage.models import UsageRecord
 
 OpenSocket = Callable[..., Awaitable[Socket]]
 
+slowly = pytest.mark.parametrize("step_ms", [40.0], ids=["slowly"])
+"""A long answer takes six seconds and more: it is still being written when something else happens."""
+
 
 @pytest.fixture
 def step_ms() -> float:
@@ -98,8 +101,9 @@ async def test_finished_is_told_after_the_result_is_stored(socket: Socket) -> No
     assert opened["messages"][1]["state"] == "complete"
 
 
+@slowly
 async def test_a_refresh_in_the_middle_of_an_answer_loses_and_doubles_nothing(
-    socket: Socket, open_socket: OpenSocket, acme: Any
+    socket: Socket, open_socket: OpenSocket, acme: Any, hurry: Callable[[], None]
 ) -> None:
     question = long_question()
     created = await socket.ask(question)
@@ -112,6 +116,7 @@ async def test_a_refresh_in_the_middle_of_an_answer_loses_and_doubles_nothing(
     shown = opened["messages"][1]
     assert shown["state"] == "streaming"
     answer = Answer(text=shown["content"], seq=shown["generation"]["seq"])
+    hurry()
     await again.read_answer(created["generation_id"], answer)
     assert answer.text == echo(question)[1]
     assert answer.doubled == 0
@@ -198,6 +203,7 @@ async def test_a_detached_socket_hears_no_more(socket: Socket) -> None:
     assert [message for message in socket.unread if message["type"].startswith("generation.")] == []
 
 
+@slowly
 async def test_stop_ends_the_answer_with_a_receipt(socket: Socket) -> None:
     created = await socket.ask(long_question())
     answer = await socket.read_until(created["generation_id"], 30)
@@ -212,6 +218,7 @@ async def test_stop_ends_the_answer_with_a_receipt(socket: Socket) -> None:
     assert stored.content == answer.text
 
 
+@slowly
 async def test_stop_from_a_tab_that_is_not_attached_gives_it_the_receipt(
     socket: Socket, open_socket: OpenSocket, acme: Any
 ) -> None:
@@ -224,6 +231,7 @@ async def test_stop_from_a_tab_that_is_not_attached_gives_it_the_receipt(
     assert receipt["state"] == "cancelled"
 
 
+@slowly
 async def test_stop_at_once_stops_before_the_answer_begins(socket: Socket) -> None:
     for _ in range(5):
         created = await socket.ask(long_question())
@@ -333,12 +341,16 @@ async def test_another_answer_is_a_sibling_of_the_first(socket: Socket) -> None:
     assert repeated["assistant_message"]["id"] == again["assistant_message"]["id"]
 
 
-async def test_continue_completes_a_stopped_answer_in_the_same_message(socket: Socket) -> None:
+@slowly
+async def test_continue_completes_a_stopped_answer_in_the_same_message(
+    socket: Socket, hurry: Callable[[], None]
+) -> None:
     question = long_question()
     created = await socket.ask(question)
     first = await socket.read_until(created["generation_id"], 30)
     await socket.send("generation.stop", generation_id=created["generation_id"])
     await socket.read_answer(created["generation_id"], first)
+    hurry()
     message_id = created["assistant_message"]["id"]
     continued = await socket.request(
         "message.continue",

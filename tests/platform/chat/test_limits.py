@@ -75,8 +75,9 @@ async def test_an_answer_is_no_longer_than_what_is_left_of_the_budget(socket: So
     assert counted == in_ledger
 
 
+@pytest.mark.parametrize("step_ms", [40.0], ids=["slowly"])
 async def test_a_tenants_answers_at_a_time_are_its_members_together(
-    open_socket: Callable[..., Awaitable[Socket]], acme: Any, rival_socket: Socket
+    open_socket: Callable[..., Awaitable[Socket]], acme: Any, rival_socket: Socket, hurry: Callable[[], None]
 ) -> None:
     await limit(acme.tenant, concurrent_generations=1)
     first, second = await open_socket(acme.member), await open_socket(acme.admin)
@@ -84,6 +85,7 @@ async def test_a_tenants_answers_at_a_time_are_its_members_together(
     refusal = await second.refusal("message.create", client_id=client_id(), content="Hi")
     assert refusal["code"] == "rate_limited"
     assert await rival_socket.ask("Hello")
+    hurry()
     await first.read_answer(created["generation_id"])
     assert await second.ask("Hi")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket as sockets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -99,7 +99,10 @@ async def ask(client: Client, question: str) -> dict[str, Any]:
     return await client.expect("message.created")
 
 
-async def test_a_restart_in_the_middle_of_an_answer_loses_and_doubles_nothing(party: Any, engine: str) -> None:
+@pytest.mark.parametrize("step_ms", [40.0], ids=["slowly"])
+async def test_a_restart_in_the_middle_of_an_answer_loses_and_doubles_nothing(
+    party: Any, engine: str, hurry: Callable[[], None]
+) -> None:
     question = long_question()
     server = Server()
     async with server.running(engine) as process:
@@ -111,6 +114,7 @@ async def test_a_restart_in_the_middle_of_an_answer_loses_and_doubles_nothing(pa
             await client.read(answer)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1012
+    hurry()
     async with server.running(engine):
         again = await open_client(server, party.member)
         await again.send("generation.attach", generation_id=created["generation_id"], after_seq=answer.seq)
