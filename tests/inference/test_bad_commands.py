@@ -150,7 +150,7 @@ async def test_a_caller_that_does_not_read_its_refusals_is_not_listened_to_until
 async def test_a_subscription_number_in_use_is_refused(engine, acme):
     async with raw_stream(engine.address) as stream:
         for id in ("first", "second"):
-            command = acme.command(id=id, max_tokens=400, ignore_eos=True)
+            command = acme.command(id=id, max_tokens=1500, ignore_eos=True)
             await stream.write(encode(msgspec.structs.replace(command, subscription=1)))
         refusals: list[Refused] = []
         while not refusals:  # what the first has to say may come before it

@@ -47,14 +47,15 @@ async def test_cancelling_twice_or_after_the_end_changes_nothing(acme):
 async def test_a_waiting_generation_is_cancelled_before_it_starts(start_engine):
     engine = await start_engine(max_running=1, step_ms=2)
     acme, rival = Tenant("acme", await engine.client()), Tenant("rival", await engine.client())
-    running = rival.start(max_tokens=40, ignore_eos=True)
+    running = rival.start(max_tokens=1000, ignore_eos=True)
     await read(running, 2)
     waiting = acme.start()
     await acme.client.cancel(waiting.id, "acme")
     answer = await read(waiting)
     assert [type(event).__name__ for event in answer.events] == ["Finished"]
     assert (answer.finished.seq, answer.finished.reason) == (1, "cancelled")
-    await read(running)
+    await rival.client.cancel(running.id, "rival")
+    assert (await read(running)).finished.reason == "cancelled"
     await idle_report(engine)
 
 

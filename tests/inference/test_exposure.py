@@ -168,7 +168,7 @@ async def test_health_is_serving_once_the_model_is_loaded(start_engine, monkeypa
 
         assert [await status(name) for name in ("", SERVICE)] == ["NOT_SERVING"] * 2
         with pytest.raises(EngineUnavailable, match="loading"):
-            await EngineClient(engine.address).connect(0.2)
+            await EngineClient(engine.address).connect(2)
         loaded.set()
         await engine.client()
         assert [await status(name) for name in ("", SERVICE)] == ["SERVING"] * 2

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence as Chunks
 
 import pytest
 
 from pagoda_inference.decoding.sampling import Sampler
+from pagoda_inference.model.backend import Chunk, Result
 from pagoda_inference.model.echo import EchoBackend
 from pagoda_inference.pace import Pace
 from pagoda_inference.rates import Rates, measure_rates
@@ -89,11 +91,23 @@ def test_tenants_who_share_get_steps_of_one_and_a_half_short_prompts() -> None:
     assert Pace(0.0, RATES).limits(shared=True) == UNLIMITED
 
 
-def test_rates_are_measured_on_the_backend_itself() -> None:
-    measured = measure_rates(EchoBackend(pool_tokens=2048, step_ms=4))
-    assert 0.003 < measured.base_s < 0.05
-    assert measured.row_s < measured.base_s
-    assert measured.prefill_tokens_per_s > 0
+def test_rates_are_measured_on_the_backend_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Timed(EchoBackend):
+        """Its steps take what the rates say, and each first one of its kind ten times that."""
+
+        def run(self, chunks: Chunks[Chunk]) -> list[Result]:
+            tokens = sum(len(chunk.token_ids) - 1 for chunk in chunks)
+            ran = sum(size == (len(chunks), tokens) for size in sizes)
+            sizes.append((len(chunks), tokens))
+            clock[0] += seconds(len(chunks), tokens) * (1 if ran else 10)
+            return super().run(chunks)
+
+    sizes: list[tuple[int, int]] = []
+    clock = [100.0]
+    monkeypatch.setattr("pagoda_inference.rates.time.perf_counter", lambda: clock[0])
+    measured = measure_rates(Timed(pool_tokens=2048))
+    assert (measured.base_s, measured.row_s, measured.token_s) == pytest.approx((BASE, ROW, TOKEN))
+    assert measured.prefill_tokens_per_s == pytest.approx(64 / (seconds(1, 63) + TOKEN))
 
 
 def test_decodes_leave_a_third_of_the_step_to_prompts() -> None:

@@ -129,13 +129,13 @@ async def test_events_that_exceed_an_accounts_bytes_are_dropped_oldest_first(sta
 
 
 async def test_an_account_whose_running_logs_are_full_gets_no_further_generation(start_engine):
-    engine = await start_engine(log_bytes=20_000, step_ms=1)
+    engine = await start_engine(log_bytes=20_000, step_ms=5)
     acme, rival = Tenant("acme", await engine.client()), Tenant("rival", await engine.client())
     running = acme.start(max_tokens=600, ignore_eos=True)
     await read(running, 200)
     assert await refusal(acme.start()) == "queue_full"
     assert isinstance((await rival.answer(max_tokens=3)).events[-1], Finished)
-    await acme.client.acknowledge(running.id, "acme", 150)
+    await acme.client.acknowledge(running.id, "acme", 200)
     assert (await acme.answer(max_tokens=3)).finished.reason == "length"
 
 
