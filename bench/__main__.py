@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="OUT", help="write the results there; - for standard output")
     parser.add_argument("--html", metavar="OUT", help="write a report there: a page in one file, with plots")
     parser.add_argument("--quick", action="store_true", help="a smaller sample of the same")
-    parser.add_argument("--traces", type=Path, metavar="DIR", help="folder of traces; default: the length laws")
+    parser.add_argument("--traces", type=_folder, metavar="DIR", help="folder of traces; default: the length laws")
     parser.add_argument("--repeats", type=_count, default=None, help="measured rounds (default: the benchmark's own)")
     parser.add_argument("--mooncake", type=Path, metavar="FILE", help="prefix-index: the trace, in lines of JSON")
     parser.add_argument("--oracle", type=Path, metavar="FILE", help="prefix-index: hit ratios to compare with (JSON)")
@@ -115,6 +115,12 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, not {text!r}")
     return number
+
+
+def _folder(text: str) -> Path:
+    if not (folder := Path(text)).is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {text}")
+    return folder
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

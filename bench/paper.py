@@ -11,24 +11,37 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 
 from bench.figures.figure import Figure, Number, Sample, plain
 from bench.progress import progress
 from bench.report.page import Cell, Page
 from bench.results import Results, reaches
+from bench.traces import sharegpt
+from bench.traces.errors import TraceMissing
 
 MODULES = (
     "table1", "fig12", "fig13", "fig14", "fig15", "fig16", "fig17", "fig18", "fig19", "kept_rounds", "tiers", "tenancy",
 )  # fmt: skip
 """Of ``bench.figures``, in the order of the report."""
 
+LENGTHS: Mapping[str, Callable[[Path], object]] = {
+    "sharegpt": sharegpt.paper_pairs,
+    "chatbot": sharegpt.chatbot_rounds,
+    "conversations": sharegpt.conversations,
+}
+"""Real lengths that figures are made from where they are at hand."""
+
 QUICK = Sample(requests=200, warm_up=50, seconds=60, tolerance=0.05, quick=True)
 
 
 def run(results: Results, options: argparse.Namespace) -> None:
     sample = sample_of(options)
+    if sample.traces is not None:
+        for name, why in missing_lengths(sample.traces).items():
+            results.skip(f"paper.traces.{name}", f"{why}; lengths are drawn from the law")
     figures: list[Figure] = []
     seconds: dict[str, float] = {}
     try:
@@ -57,6 +70,17 @@ def chosen(names: str | None) -> Sequence[str]:
 
 def sample_of(options: argparse.Namespace) -> Sample:
     return dataclasses.replace(QUICK if options.quick else Sample(), traces=options.traces, full=options.full)
+
+
+def missing_lengths(traces: Path) -> dict[str, str]:
+    """What the folder has no real lengths of, and why."""
+    why = {}
+    for name, read in LENGTHS.items():
+        try:
+            read(traces)
+        except TraceMissing as missing:
+            why[name] = str(missing)
+    return why
 
 
 def record(results: Results, figure: Figure) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -81,19 +82,27 @@ class Sample:
         todo = list(items)
         if self.workers == 1 or len(todo) < 2:
             return [work(item) for item in todo]
-        with ProcessPoolExecutor(self.workers, get_context("fork"), initializer=_ignore_interrupts) as pool:
+        with ProcessPoolExecutor(self.workers, get_context("fork")) as pool:
             try:
-                return list(pool.map(work, todo))
+                with _interrupts_held():
+                    results = pool.map(work, todo)  # starts them
+                return list(results)
             except BaseException:
-                for process in active_children():  # what they would still find is of no use to anybody
-                    process.terminate()
+                for process in active_children():
+                    process.kill()
                 raise
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C goes to all processes of a terminal: the first one ends the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """They come when it is over; never to processes that are started meanwhile. Ctrl-C goes to all processes of a
+    terminal: it is for the first one, which ends the others.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 Maker = Callable[[Sample], Sequence[Figure]]

@@ -7,7 +7,6 @@ therefore run with whole prompts as well, where a conversation is over when it h
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,23 +16,18 @@ from bench.figures.figure import LATENCY_LIMIT_S, Figure, Number, Sample
 from bench.figures.sustained import AXIS_END_S, QUICK_STRIDE, STRIDE
 from bench.report.plots import BarSeries, bars
 from bench.results import percentile
-from bench.simulation.conversations import exchanges
+from bench.simulation.conversations import BETWEEN_S, Limits, users_at
 from bench.simulation.loop import Outcome, Window, simulate
 from bench.simulation.rates import highest
-from bench.simulation.rounds import InRounds, Limits, Users, rounds_of
+from bench.simulation.rounds import InRounds
 from bench.simulation.settings import LARGE, SMALL, Setting, System
 from bench.traces.laws import LONGEST_ROUND
 
 LIMITS = {"cut": Limits(LONGEST_ROUND, LONGEST_ROUND, 2048), "whole": Limits(2048, LONGEST_ROUND, 2048)}
 SETTINGS = {"opt13b": SMALL, "opt175b": LARGE}
 STARTS = {("opt13b", "cut"): 1.0, ("opt13b", "whole"): 1.0, ("opt175b", "whole"): 1.9}
-BETWEEN_S = 60.0
-"""From one round of a user to the next, on the mean. AN ASSUMPTION: the traces do not say."""
 MODERATE = 0.5
 """Share of the rate that is sustained without keeping at which both ways are compared."""
-CONVERSATIONS = 4_000
-LONGEST_CONVERSATION = 20_000
-"""Tokens: what is beyond is left out."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +117,7 @@ def _measured(sample: Sample, rates: dict[Case, float], point: tuple[Case, float
 
 
 def _run(sample: Sample, case: Case, rate: float, limit_s: float | None = AXIS_END_S) -> Outcome:
-    rng = random.Random(sample.seed)
-    said = exchanges(CONVERSATIONS, rng, LONGEST_CONVERSATION, sample.traces)
-    users = Users([rounds_of(one, LIMITS[case.limits]) for one in said], max(1, round(rate * BETWEEN_S)))
+    users = users_at(rate, LIMITS[case.limits], sample.seed, sample.traces)
     turns, before = users.turns(rate, sample.warm_up + sample.requests_at(rate), sample.seed)
     system = InRounds(case.setting.build(System.PAGED, keep=case.keep), before)
     return simulate(system, case.setting.cost(), turns, Window(sample.warm_up, limit_s))

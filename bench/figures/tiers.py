@@ -6,7 +6,6 @@ same pool keeps what nobody needs more, and a tier on the host keeps what the po
 
 from __future__ import annotations
 
-import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +13,16 @@ from functools import partial
 
 from bench.figures.figure import LATENCY_LIMIT_S, Figure, Number, Sample
 from bench.report.plots import Series, distribution, lines
-from bench.simulation.conversations import ConversationSystem, Turn, exchanges, turns
+from bench.simulation.conversations import BETWEEN_S, Limits, Turn, users_at
 from bench.simulation.hardware import GIB
 from bench.simulation.loop import Outcome, Window, simulate
 from bench.simulation.rates import sustained_rate
+from bench.simulation.rounds import InRounds
 from bench.simulation.settings import MAX_ROWS, MOST_PROMPT_TOKENS, SMALL
-from bench.simulation.tiered import HostTier
+from bench.simulation.tiered import HostTier, TieredSystem
 
 BLOCK = 16
+LIMITS = Limits(SMALL.model.longest, SMALL.model.longest, SMALL.model.longest)
 HOST_BYTES = 64 * GIB
 RATE = 1.2
 """Turns/s of the comparison at one rate."""
@@ -62,9 +63,9 @@ def make(sample: Sample) -> Sequence[Figure]:
     figure = Figure(
         "tiers",
         "A conversation's next round, OPT-13B",
-        f"Conversations of ShareGPT's kind, up to {SMALL.model.longest} tokens, {RATE:g} rounds/s; a user thinks a "
-        f"minute (exponential). The pool holds {SMALL.slots:,} tokens, the host {HOST_BYTES / GIB:g} GiB more; copies "
-        f"are packed and run beside the steps. {_counts(sample, RATE)[1]:,} rounds after those of "
+        f"Conversations of ShareGPT's kind, up to {SMALL.model.longest} tokens, {RATE:g} rounds/s; a user says "
+        f"something every {BETWEEN_S:g} s. The pool holds {SMALL.slots:,} tokens, the host {HOST_BYTES / GIB:g} GiB "
+        f"more; copies are packed and run beside the steps. {_counts(sample, RATE)[1]:,} rounds after those of "
         f"{WARM_UP_S:g} s; the sustained rate is where the mean normalised latency is {LATENCY_LIMIT_S} "
         "s/token. The paper has nothing of this: it keeps nothing between rounds.",
     )
@@ -112,10 +113,10 @@ def _counts(sample: Sample, rate: float) -> tuple[int, int]:
 
 
 def _run(sample: Sample, keeping: Keeping, rate: float, limit_s: float | None = None) -> Outcome:
-    rng = random.Random(sample.seed)
     warm_up, measured = _counts(sample, rate)
-    made = turns(exchanges(warm_up + measured, rng, SMALL.model.longest, sample.traces), rate, rng)
-    system = ConversationSystem(
+    users = users_at(rate, LIMITS, sample.seed, sample.traces)
+    turns, before = users.turns(rate, warm_up + measured, sample.seed)
+    system = TieredSystem(
         SMALL.slots // BLOCK,
         BLOCK,
         SMALL.cost(),
@@ -124,7 +125,7 @@ def _run(sample: Sample, keeping: Keeping, rate: float, limit_s: float | None = 
         max_running=MAX_ROWS,
         token_budget=MOST_PROMPT_TOKENS + MAX_ROWS,
     )
-    return simulate(system, SMALL.cost(), made[: warm_up + measured], Window(warm_up, limit_s))
+    return simulate(InRounds(system, before), SMALL.cost(), turns, Window(warm_up, limit_s))
 
 
 def _returned(sample: Sample, keeping: Keeping) -> Returned:

@@ -1,26 +1,25 @@
-"""Conversations that come back: each turn's prompt is all that was said before, and a new message."""
+"""Conversations and the people who hold them: each round's prompt is what was said before, and a new message."""
 
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.simulation.job import Job
-from bench.simulation.tiered import TieredSystem
 from bench.traces import laws, sharegpt
 from bench.traces.errors import TraceMissing
-from bench.workloads import random_tokens
 
 Exchange = tuple[int, int]
 """Tokens of a message and of its answer."""
 
-THINKING_S = 60.0
-"""Mean time from an answer to the next message: exponential."""
-TOKEN_S = 0.1
-"""What a user is taken to wait for each token of an answer: turns are planned ahead, whatever the system takes."""
+CONVERSATIONS = 4_000
+LONGEST_CONVERSATION = 20_000
+"""Tokens: what is beyond is left out."""
+BETWEEN_S = 60.0
+"""From one round of a user to the next, on the mean. AN ASSUMPTION: the traces do not say."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,44 +68,74 @@ def _by_law(rng: random.Random) -> list[Exchange]:
     return [(min(longest, round(message.draw(rng))), min(longest, round(answer.draw(rng)))) for _ in range(turns)]
 
 
-def turns(conversations: Sequence[Sequence[Exchange]], rate: float, rng: random.Random) -> list[Turn]:
-    """In the order of their arrival. rate: turns/s in the long run; conversations begin by a Poisson process."""
-    starts = rate * len(conversations) / sum(map(len, conversations))
-    made: list[Turn] = []
-    begin = 0.0
-    for number, conversation in enumerate(conversations):
-        begin += rng.expovariate(1.0) / starts
-        at, context = begin, 0
-        for message, answer in conversation:
-            context += message
-            made.append(Turn(0, at, context, answer, conversation=str(number), message=message))
-            context += answer
-            at += answer * TOKEN_S + rng.expovariate(1.0) * THINKING_S
-    made.sort(key=lambda turn: turn.arrival_s)
-    for place, turn in enumerate(made):
-        turn.number = place
-    return made
+@dataclass(frozen=True)
+class Limits:
+    """Tokens. prompt: a longer context is cut to its end. answer: its most. both: a conversation whose next prompt and
+    answer have more is over.
+    """
+
+    prompt: int = 2048
+    answer: int = 2048
+    both: int = 2048
 
 
-class ConversationSystem(TieredSystem):
-    """Gives each turn its tokens when it comes: those of its conversation so far, and new ones."""
+@dataclass(frozen=True)
+class Round:
+    """Tokens. before: what was said until then; the prompt is the end of that and of the message."""
 
-    def __init__(self, *arguments: Any, seed: int = 20230917, **options: Any) -> None:
-        super().__init__(*arguments, seed=seed, **options)
-        self._histories: dict[str, list[int]] = {}
-        self._words = random.Random(seed)
+    before: int
+    message: int
+    prompt: int
+    answer: int
 
-    def arrive(self, job: Job, now: float) -> None:
-        assert isinstance(job, Turn)
-        if self._keep:
-            before = self._histories.get(job.conversation, [])[: job.prompt - job.message]
-            # What an answer that is not there yet would have been is never found again.
-            job.tokens = before + random_tokens(job.prompt - len(before), self._words)
-        super().arrive(job, now)
 
-    def end_step(self, now: float) -> list[Job]:
-        ended = super().end_step(now)
-        for job in ended:
-            self._histories[job.conversation] = [*(job.tokens or ()), *job.answer]
-            job.tokens, job.answer = None, ()
-        return ended
+def rounds_of(exchanges: Sequence[Exchange], limits: Limits) -> list[Round]:
+    """The rounds of a conversation within the limits; there may be none."""
+    rounds: list[Round] = []
+    before = 0
+    for said, answered in exchanges:
+        message, answer = max(1, said), min(max(1, answered), limits.answer)
+        prompt = min(before + message, limits.prompt)
+        if prompt + answer > limits.both:
+            break
+        rounds.append(Round(before, message, prompt, answer))
+        before += message + answer
+    return rounds
+
+
+@dataclass(frozen=True)
+class Users:
+    """``count`` people who talk all the time, each in one conversation after the other."""
+
+    conversations: Sequence[Sequence[Round]]
+    count: int
+
+    def turns(self, rate: float, count: int, seed: int) -> tuple[list[Turn], dict[str, int]]:
+        """``count`` rounds, ``rate`` a second by a Poisson process, each of anybody; and the tokens that were said
+        before, by conversation, in those that are under way at the begin: each at a round that is drawn among all.
+
+        Raises ValueError where no conversation has a round.
+        """
+        rng = random.Random(seed)
+        usable = [rounds for rounds in self.conversations if rounds]
+        if not usable:
+            raise ValueError("no conversation has a round within the limits")
+        begun = rng.choices(usable, weights=[len(rounds) for rounds in usable], k=self.count)
+        talks = [deque(rounds[rng.randrange(len(rounds)) :]) for rounds in begun]
+        names = [str(user) for user in range(self.count)]
+        before = {name: talk[0].before for name, talk in zip(names, talks, strict=True)}
+        turns, now = [], 0.0
+        for number in range(count):
+            now += rng.expovariate(1.0) / rate
+            user = rng.randrange(self.count)
+            one, name = talks[user].popleft(), names[user]
+            turns.append(Turn(number, now, one.prompt, one.answer, conversation=name, message=one.message))
+            if not talks[user]:
+                talks[user], names[user] = deque(rng.choice(usable)), f"{user} after {number}"
+        return turns, before
+
+
+def users_at(rate: float, limits: Limits, seed: int, traces: Path | None = None) -> Users:
+    """As many as together have ``rate`` rounds/s when each has one every BETWEEN_S, in conversations that are drawn."""
+    said = exchanges(CONVERSATIONS, random.Random(seed), LONGEST_CONVERSATION, traces)
+    return Users([rounds_of(one, limits) for one in said], max(1, round(rate * BETWEEN_S)))

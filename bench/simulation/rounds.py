@@ -1,85 +1,17 @@
-"""Users who talk round by round: the next one comes after the answer, and its prompt is what was said until then."""
+"""A serving system behind conversations: the next round comes after the answer, and begins with what was said."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.simulation.conversations import Exchange, Turn
+from bench.simulation.conversations import Turn
 from bench.simulation.job import Job
-from bench.simulation.system import ServingSystem
+from bench.simulation.system import ServingSystem, WakesByItself
 from bench.simulation.work import MemoryUse, StepWork
 from bench.workloads import random_tokens
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Tokens. prompt: a longer context is cut to its end. answer: its most. both: a conversation whose next prompt and
-    answer have more is over.
-    """
-
-    prompt: int = 2048
-    answer: int = 2048
-    both: int = 2048
-
-
-@dataclass(frozen=True)
-class Round:
-    """Tokens. before: what was said until then; the prompt is the end of that and of the message."""
-
-    before: int
-    message: int
-    prompt: int
-    answer: int
-
-
-def rounds_of(exchanges: Sequence[Exchange], limits: Limits) -> list[Round]:
-    """The rounds of a conversation within the limits; there may be none."""
-    rounds: list[Round] = []
-    before = 0
-    for said, answered in exchanges:
-        message, answer = max(1, said), min(max(1, answered), limits.answer)
-        prompt = min(before + message, limits.prompt)
-        if prompt + answer > limits.both:
-            break
-        rounds.append(Round(before, message, prompt, answer))
-        before += message + answer
-    return rounds
-
-
-@dataclass(frozen=True)
-class Users:
-    """``count`` people who talk all the time, each in one conversation after the other."""
-
-    conversations: Sequence[Sequence[Round]]
-    count: int
-
-    def turns(self, rate: float, count: int, seed: int) -> tuple[list[Turn], dict[str, int]]:
-        """``count`` rounds, ``rate`` a second by a Poisson process, each of anybody; and the tokens that were said
-        before, by conversation, in those that are under way at the begin: each at a round that is drawn among all.
-
-        Raises ValueError where no conversation has a round.
-        """
-        rng = random.Random(seed)
-        usable = [rounds for rounds in self.conversations if rounds]
-        if not usable:
-            raise ValueError("no conversation has a round within the limits")
-        begun = rng.choices(usable, weights=[len(rounds) for rounds in usable], k=self.count)
-        talks = [deque(rounds[rng.randrange(len(rounds)) :]) for rounds in begun]
-        names = [str(user) for user in range(self.count)]
-        before = {name: talk[0].before for name, talk in zip(names, talks, strict=True)}
-        turns, now = [], 0.0
-        for number in range(count):
-            now += rng.expovariate(1.0) / rate
-            user = rng.randrange(self.count)
-            one, name = talks[user].popleft(), names[user]
-            turns.append(Turn(number, now, one.prompt, one.answer, conversation=name, message=one.message))
-            if not talks[user]:
-                talks[user], names[user] = deque(rng.choice(usable)), f"{user} after {number}"
-        return turns, before
 
 
 @dataclass
@@ -157,6 +89,9 @@ class InRounds:
             following = conversation.due.popleft()
             following.arrival_s = now
             self._begin(conversation, following, now)
+
+    def wakes_at(self) -> float | None:
+        return self._system.wakes_at() if isinstance(self._system, WakesByItself) else None
 
     def memory(self) -> MemoryUse:
         return self._system.memory()

@@ -15,7 +15,7 @@ from bench.figures import fig13, fig15, fig18, fig19, table1
 from bench.figures.figure import Sample
 from bench.results import reaches
 from bench.simulation import beams as law
-from bench.simulation.conversations import ConversationSystem, Turn, exchanges, turns
+from bench.simulation.conversations import Limits, Turn, exchanges, rounds_of
 from bench.simulation.cost_model import RooflineCost
 from bench.simulation.hardware import A100_40GB, GIB
 from bench.simulation.job import Job
@@ -26,6 +26,7 @@ from bench.simulation.settings import SMALL, System
 from bench.simulation.tiered import HostTier, TieredSystem, VirtualCopier, VirtualMemory
 from bench.simulation.work import StepWork
 from bench.traces.laws import Workload
+from bench.workloads import random_tokens
 from pagoda_inference.scheduling.swapping import Mode
 
 SMALL_SAMPLE = Sample(requests=150, warm_up=30, seconds=1, workers=1)
@@ -206,35 +207,33 @@ def test_small_blocks_are_copied_badly_apart_and_no_worse_packed() -> None:
 
 
 def test_a_conversation_finds_itself_on_the_host_and_a_rival_does_not() -> None:
-    """The pool holds two conversations: others come between the turns of each."""
-    made: list[Turn] = []
-    for turn, tenant in ((0, "acme"), (1, "acme"), (1, "rival")):
-        for number in range(4):
-            prompt, message = (400, 400) if turn == 0 else (500, 50)  # the rival says what the other has said
-            at = 100.0 * turn + 10 * number + (500 if tenant == "rival" else 0)
-            made.append(Turn(len(made), at, prompt, 50, tenant=tenant, conversation=f"{number}", message=message))
+    """The pool holds two conversations: others come between the rounds of each. The rival says what they have said."""
+    rng = random.Random(3)
+    firsts = [random_tokens(400, rng) for _ in range(4)]
+    rounds = [firsts, [[*first, *random_tokens(100, rng)] for first in firsts]]
+    made = [
+        Turn(0, begin + 10.0 * number, len(prompt), 50, tenant=tenant, tokens=prompt, conversation=f"{number}")
+        for begin, tenant, prompts in ((0, "acme", rounds[0]), (100, "acme", rounds[1]), (600, "rival", rounds[1]))
+        for number, prompt in enumerate(prompts)
+    ]
     cached = {}
     for host_bytes in (0, 4 * GIB):
-        jobs = [dataclasses.replace(job) for job in made]
-        system = ConversationSystem(60, BLOCK, COST, HostTier(host_bytes), keep=True)
+        jobs = [dataclasses.replace(job, number=number) for number, job in enumerate(made)]
+        system = TieredSystem(60, BLOCK, COST, HostTier(host_bytes), keep=True)
         simulate(system, COST, jobs)
         cached[host_bytes] = [job.cached for job in jobs]
-    said = (400 + 50 - 1) // BLOCK * BLOCK  # the last token of an answer has no KV yet
-    assert cached[4 * GIB] == [0] * 4 + [said] * 4 + [0] * 4
-    assert sum(cached[0]) < said
+    assert cached[4 * GIB] == [0] * 4 + [400] * 4 + [0] * 4
+    assert sum(cached[0]) < 400
 
 
-def test_turns_hold_everything_that_was_said() -> None:
-    rng = random.Random(3)
-    conversations = exchanges(50, rng, 2048)
-    assert all(sum(map(sum, conversation)) <= 2048 for conversation in conversations)
-    made = turns(conversations, 2.0, rng)
-    assert [turn.arrival_s for turn in made] == sorted(turn.arrival_s for turn in made)
-    for number, conversation in enumerate(conversations):
-        own = [turn for turn in made if turn.conversation == str(number)]
+def test_rounds_hold_everything_that_was_said() -> None:
+    for conversation in exchanges(50, random.Random(3), 2048):
+        assert sum(map(sum, conversation)) <= 2048
+        rounds = rounds_of(conversation, Limits())
+        assert len(rounds) == len(conversation)
         said = 0
-        for turn, (message, answer) in zip(own, conversation, strict=True):
-            assert (turn.prompt, turn.message, turn.output) == (said + message, message, answer)
+        for one, (message, answer) in zip(rounds, conversation, strict=True):
+            assert (one.before, one.prompt, one.message, one.answer) == (said, said + message, message, answer)
             said += message + answer
 
 

@@ -13,10 +13,10 @@ from bench.figures.fig17 import ChatbotCase
 from bench.figures.figure import Figure, Sample
 from bench.figures.sustained import Case, Found, search, search_all
 from bench.report.page import Page
-from bench.simulation.conversations import Turn
+from bench.simulation.conversations import Limits, Turn, Users, rounds_of
 from bench.simulation.loop import simulate
 from bench.simulation.paged import PagedSystem
-from bench.simulation.rounds import InRounds, Limits, Users, rounds_of
+from bench.simulation.rounds import InRounds
 from bench.simulation.settings import LLAMA, SMALL, System
 from bench.simulation.work import StepWork
 from bench.traces.laws import LONGEST_ROUND, Workload

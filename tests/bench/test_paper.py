@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +83,23 @@ def test_an_interrupted_run_leaves_what_it_has_and_no_process(tmp_path: Path) ->
     command = [sys.executable, "-m", "bench", "paper", "--figures", "table1,fig12"]
     command += ["--json", str(results), "--html", str(page)]
     running = subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True, stderr=subprocess.PIPE)
-    children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
-    while len(children.read_text().split()) < 2:
-        assert running.poll() is None
-        time.sleep(0.05)
-    os.killpg(running.pid, signal.SIGINT)
-    running.communicate(timeout=100)
+    try:
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+        while len(children.read_text().split()) < 2:
+            assert running.poll() is None
+            time.sleep(0.02)
+        os.killpg(running.pid, signal.SIGINT)
+        running.communicate(timeout=100)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(running.pid, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 130
     document = json.loads(results.read_text())
     assert document["complete"] is False
     assert {name.split(".")[1] for name in (result["name"] for result in document["results"])} == {"table1"}
     assert "table1" in page.read_text()
-    with pytest.raises(ProcessLookupError):
-        os.killpg(running.pid, 0)
 
 
 def test_a_figure_that_is_none_is_refused() -> None:
