@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from pagoda_inference.kv.entry import Entry
     from pagoda_inference.model.backend import Backend
 
-MOST_IN_FLIGHT = 16
-"""Blocks of ``store`` and ``load`` under way at a time."""
+MOST_IN_FLIGHT = 64
+"""Blocks of ``store`` and ``load`` under way at a time. What has ended is seen between steps: with fewer than a link
+copies in a step, a load waits for one step after another; with more, whoever comes next waits for longer copies."""
 
 
 class Tiers:
