@@ -41,6 +41,12 @@ async def blocks_in_use(engine: str, tenant: Any) -> int:
     return sum(account.active for account in report.accounts if account.id == str(tenant.pk))
 
 
+async def has_written(engine: str, tenant: Any) -> bool:
+    """Whether an answer of the tenant has its first token."""
+    report = await anext(aiter((await connections.get_client(engine)).watch(0)))
+    return any(account.tokens_out for account in report.accounts if account.id == str(tenant.pk))
+
+
 async def until(condition: Any, within_s: float = 8.0) -> float:
     """Seconds until the coroutine function gives something true. Raises TimeoutError."""
     begun = time.monotonic()

@@ -186,7 +186,7 @@ class TestLeaving:
 
     @pytest.fixture
     async def impatient(self, site: str, key: str) -> AsyncIterator[AsyncOpenAI]:
-        async with AsyncOpenAI(base_url=f"{site}/v1", api_key=key, max_retries=0, timeout=httpx.Timeout(0.5)) as client:
+        async with AsyncOpenAI(base_url=f"{site}/v1", api_key=key, max_retries=0, timeout=httpx.Timeout(2)) as client:
             yield client
 
     @pytest.mark.parametrize("way", ["close", "context", "timeout", "cancel"])

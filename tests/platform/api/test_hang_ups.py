@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from asking import blocks_in_use, chat, generations, holds, read, records, text, until
+from asking import blocks_in_use, chat, generations, has_written, holds, read, records, text, until
 
 LONG = {"ignore_eos": True, "max_tokens": 2000}
 
@@ -19,10 +19,6 @@ def step_ms() -> float:
 
 def client_of(key: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}, trust_env=False)
-
-
-async def is_running(engine: str, tenant: Any) -> bool:
-    return await blocks_in_use(engine, tenant) > 0
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "completions"])
@@ -40,7 +36,7 @@ async def test_a_caller_that_hangs_up_frees_its_blocks_and_is_billed_for_what_it
                 pass
         else:
             sending = asyncio.create_task(client.send(request))
-            await until(lambda: is_running(engine, acme.tenant))
+            await until(lambda: has_written(engine, acme.tenant))
             sending.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await sending

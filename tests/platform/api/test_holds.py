@@ -132,10 +132,11 @@ class TestSideBySide:
 
     @pytest.fixture
     def step_ms(self) -> float:
-        return 10
+        return 20
 
     async def test_the_second_gets_what_the_first_has_left(self, client: AsyncOpenAI, acme: Any) -> None:
-        budget = CONTEXT + PROMPT + 5
+        left = 50
+        budget = CONTEXT + PROMPT + left
         await read(TenantLimits.across_tenants.create)(tenant=acme.tenant, monthly_tokens=budget)
         first = asyncio.create_task(client.chat.completions.create(**chat(), **TO_THE_END))
         await until(read(OpenHold.across_tenants.exists))
@@ -151,7 +152,7 @@ class TestSideBySide:
             await client.chat.completions.create(**chat())
         assert refused.value.code == "insufficient_quota"
         tokens = [completion.usage.completion_tokens for completion in await asyncio.gather(first, second)]  # type: ignore[union-attr]
-        assert tokens == [ROOM, 5]
+        assert tokens == [ROOM, left]
         assert await read(used)(acme.tenant) == (budget, 0)
 
     async def test_whoever_leaves_gives_the_rest_back(self, client: AsyncOpenAI, acme: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from asking import blocks_in_use, chat, read, records, until
+from asking import chat, has_written, read, records, until
 from django.utils import timezone
 from engine_at_hand import long_question
 
@@ -66,7 +66,7 @@ async def test_another_body_under_the_same_key_is_refused(http: Any) -> None:
 
 
 async def test_while_the_first_is_in_flight_the_second_is_told_to_wait(http: Any) -> None:
-    body = chat(ignore_eos=True, max_tokens=300)
+    body = chat(ignore_eos=True, max_tokens=1500)
     first = asyncio.create_task(http.post("/chat/completions", json=body, headers=with_key()))
 
     async def is_claimed() -> bool:
@@ -88,11 +88,7 @@ async def test_a_call_that_was_hung_up_frees_its_key_and_is_billed_all_the_same(
     body = chat(ignore_eos=True, max_tokens=2000, stream=stream)
     async with httpx.AsyncClient(headers={"authorization": f"Bearer {key}"}, trust_env=False) as client:
         sending = asyncio.create_task(client.post(f"{site}/v1/chat/completions", json=body, headers=with_key()))
-
-        async def is_running() -> bool:
-            return await blocks_in_use(engine, acme.tenant) > 0
-
-        await until(is_running)
+        await until(lambda: has_written(engine, acme.tenant))
         sending.cancel()
         await asyncio.wait([sending])
 
@@ -141,6 +137,11 @@ class TestFailing:
             await read(revoke_key)(row, who=acme.admin)
             rest = [line async for line in lines]
         assert any('"code":"invalid_api_key"' in line for line in rest)
+
+        async def is_free() -> bool:
+            return not await read(IdempotentCall.across_tenants.exists)()
+
+        await until(is_free)
         async with http.stream("POST", f"/{path}", json=body, headers=with_key()) as response:
             assert (response.status_code, "idempotent-replayed" in response.headers) == (200, False)
 

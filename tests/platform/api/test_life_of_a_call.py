@@ -231,8 +231,8 @@ async def test_a_rotated_key_asks_until_its_overlap_is_over_and_an_expired_one_n
     site: str, make_key: Any, acme: Any, rival_client: Any
 ) -> None:
     row, old = await make_key(acme, requests_per_minute=1000)
-    _, new = await read(rotate_key)(row, who=acme.admin, overlap=timedelta(seconds=2))
     begun = time.monotonic()
+    _, new = await read(rotate_key)(row, who=acme.admin, overlap=timedelta(seconds=2))
 
     async with httpx.AsyncClient(base_url=f"{site}/v1", timeout=30, trust_env=False) as client:
 

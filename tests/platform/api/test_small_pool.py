@@ -64,11 +64,12 @@ class TestShortQueue:
 
     @pytest.fixture
     def step_ms(self) -> float:
-        return 5
+        """So slow that all are asked before the first have ended, on a busy machine too."""
+        return 20
 
     @pytest.mark.parametrize("stream", [True, False])
     async def test_a_full_queue_is_told_with_a_time_to_come_back(self, http: Any, acme: Any, stream: bool) -> None:
-        bodies = [chat(f"{number}", max_tokens=30, ignore_eos=True, stream=stream) for number in range(8)]
+        bodies = [chat(f"{number}", max_tokens=50, ignore_eos=True, stream=stream) for number in range(8)]
         answers = await asyncio.gather(*[http.post("/chat/completions", json=body) for body in bodies])
         full = [answer for answer in answers if answer.status_code == 429]
         assert full
