@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from engine_at_hand import echo
 from lines import billed, carried_out, each_once, jsonl, line, lines, results, text_line, told
 from openai import AsyncOpenAI
 
-from pagoda.batches import runner
+from pagoda.batches import lease, runner
 from pagoda.batches.models import Batch, BatchLine
 from pagoda.generations.models import Generation
 from pagoda.tenants.models import ApiKey
@@ -213,6 +214,7 @@ class TestWhileAnswersAreLong:
         asked = [line("short", max_tokens=1), *lines(40, ignore_eos=True)]
         batch = await submit(asked)
         running = asyncio.create_task(runner.run_waiting(lambda: False))
+        await until(lambda: _begun(33), within_s=30)
         await until(lambda: _written(1))
         batch = await client.batches.cancel(batch.id)
         assert batch.status == "cancelling"
@@ -263,7 +265,7 @@ class TestWhileAnswersAreLong:
         await submit(asked)
         stop = [False]
         running = asyncio.create_task(runner.run_waiting(lambda: stop[0]))
-        await until(lambda: read(Generation.across_tenants.filter(purpose="batch").count)())
+        await until(lambda: _begun(4))
         stop[0] = True
         await asyncio.wait_for(running, 10)
         assert await read(_states)(acme.tenant) == _none | {"cancelled": 4}
@@ -287,19 +289,33 @@ class TestWhileAnswersAreLong:
         assert await read(_states)(acme.tenant) == _none | {"complete": 3}
 
     async def test_a_runner_that_lost_its_lease_writes_nothing_any_more(
-        self, client: AsyncOpenAI, submit: Any, acme: Any, settings: Any
+        self, client: AsyncOpenAI, submit: Any, acme: Any, settings: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         settings.PAGODA_BATCH_LINES_IN_FLIGHT = 4
+        look, renew = threading.Event(), lease.renew
+        look.set()
+
+        def renewed(*args: Any) -> Any:
+            assert look.wait(30)
+            return renew(*args)
+
+        monkeypatch.setattr(lease, "renew", renewed)
         asked = lines(40, max_tokens=12)
         batch = await submit(asked)
         running = asyncio.create_task(runner.run_waiting(lambda: False))
         await until(lambda: _written(1))
+        look.clear()  # it hears of its loss when an answer has come after that
         later = timezone.now() + timedelta(hours=1)
         await read(Batch.across_tenants.update)(lease_owner="another", lease_expires=later)
         before = await read(BatchLine.across_tenants.count)()
         settled = (await read(_states)(acme.tenant))["complete"]
+
+        async def has_settled_more() -> bool:
+            return (await read(_states)(acme.tenant))["complete"] > settled
+
+        await until(has_settled_more)
+        look.set()
         await running
-        assert (await read(_states)(acme.tenant))["complete"] > settled
         assert await read(BatchLine.across_tenants.count)() == before
         assert (await client.batches.retrieve(batch.id)).request_counts.completed == before
         await read(Batch.across_tenants.update)(lease_expires=timezone.now())
@@ -311,7 +327,7 @@ class TestWhileAnswersAreLong:
     async def test_a_key_that_is_revoked_ends_its_batches(self, client: AsyncOpenAI, submit: Any, key: str) -> None:
         other = await submit(lines(4, ignore_eos=True))
         running = asyncio.create_task(runner.run_waiting(lambda: False))
-        await until(lambda: read(Generation.across_tenants.filter(purpose="batch").count)())
+        await until(lambda: _begun(1))
         await read(ApiKey.across_tenants.filter(prefix=key[4:12]).update)(revoked=timezone.now())
         await running
         row = await read(Batch.across_tenants.get)(input_file=_id(other.input_file_id))
@@ -321,6 +337,10 @@ class TestWhileAnswersAreLong:
 
 async def _written(count: int) -> bool:
     return await read(BatchLine.across_tenants.count)() >= count
+
+
+async def _begun(count: int) -> bool:
+    return await read(Generation.across_tenants.filter(purpose="batch").count)() >= count
 
 
 _none = dict.fromkeys(Generation.State.values, 0)

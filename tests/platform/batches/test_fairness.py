@@ -162,7 +162,7 @@ class TestTheWorker:
                     tenant=acme.tenant, webhook=webhook, event="batch.completed", payload="{}"
                 )
 
-        batch = await submit([line(str(number), max_tokens=500, ignore_eos=True) for number in range(64)])
+        batch = await submit([line(str(number), max_tokens=500, ignore_eos=True) for number in range(128)])
         async with whole_worker():
             await until(lambda: read(Generation.across_tenants.filter(purpose="batch").count)(), within_s=60)
             delivery = await read(told_of)("http://127.0.0.1:9/")

@@ -23,8 +23,9 @@ def no_broker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, str]]:
-    """What becomes of the next attempts: whether they are taken in, and their result."""
+    """What becomes of the next attempts, one after the other: whether they are taken in, and their result."""
     given: list[tuple[bool, str]] = []
+    monkeypatch.setattr(webhooks, "AT_ONCE", 1)
     monkeypatch.setattr(webhooks, "_send", lambda delivery, now: webhooks._Answer(*given.pop(0)))
     return given
 

@@ -182,7 +182,7 @@ def test_nothing_is_sent_twice_once_it_was_taken_in(acme: Any, hook: Hook) -> No
 def test_addresses_that_do_not_answer_hold_up_neither_the_rivals_nor_the_worker(
     acme: Any, rival: Any, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pinned_post, "TIMEOUT_S", 1.0)
+    monkeypatch.setattr(pinned_post, "TIMEOUT_S", 3.0)
     silent = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     for listening in silent:
         webhook_of(acme, f"http://{HOST}:{listening.getsockname()[1]}/")
@@ -192,12 +192,12 @@ def test_addresses_that_do_not_answer_hold_up_neither_the_rivals_nor_the_worker(
     ended_batch(rival)
     begun = time.monotonic()
     assert webhooks.send_due() == webhooks.OF_A_TENANT + 1
-    # One after the other, acme's alone would take four seconds.
-    assert time.monotonic() - begun < 3.5
+    # One after the other, acme's alone would take twelve seconds.
+    assert time.monotonic() - begun < 11.5
     assert len(hook.heard) == 1
     assert WebhookDelivery.across_tenants.get(tenant=rival.tenant).delivered is not None
     acmes = WebhookDelivery.across_tenants.filter(tenant=acme.tenant)
-    assert acmes.filter(attempts=1, result="no answer within 1 seconds").count() == webhooks.OF_A_TENANT
+    assert acmes.filter(attempts=1, result="no answer within 3 seconds").count() == webhooks.OF_A_TENANT
     assert acmes.filter(attempts=0).count() == 30 - webhooks.OF_A_TENANT
     monkeypatch.setattr(webhooks, "LOOK_S", 0.0)
     assert webhooks.send_due() == 0
