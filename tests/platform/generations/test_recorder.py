@@ -22,6 +22,7 @@ from pagoda.generations.models import Generation
 from pagoda.generations.recorder import Recorder
 from pagoda.generations.signals import generation_settled
 from pagoda.usage.models import UsageRecord
+from pagoda_inference.client import EngineClient
 from pagoda_inference.model.echo import EchoTokenizer
 
 Create = Callable[..., Awaitable[Generation]]
@@ -30,7 +31,7 @@ MakeRecorder = Callable[[], Awaitable[Recorder]]
 
 @pytest.fixture
 def step_ms() -> float:
-    return 2
+    return 5
 
 
 async def usage_records(generation: Generation) -> list[UsageRecord]:
@@ -61,6 +62,15 @@ async def heard(generation: Generation, seq: int) -> None:
         if event["seq"] >= seq:
             break
     await events.aclose()
+
+
+async def idle(address: str) -> None:
+    """Until the engine has no answer under way."""
+    async with EngineClient(address) as client:
+        await client.connect()
+        async for report in client.watch(0.05):
+            if not any(account.running or account.waiting for account in report.accounts):
+                return
 
 
 async def test_a_recorded_generation_settles_with_text_tokens_and_usage(create: Create, acme: Any) -> None:
@@ -146,7 +156,7 @@ async def test_a_generation_that_ended_while_nobody_recorded_it_is_settled_after
     recorder.current().start(generation)
     await heard(generation, 5)
     await lifespan.stop()
-    await asyncio.sleep(0.8)  # the engine finishes meanwhile
+    await idle(web)
     await lifespan.start()
     await until_ready(web)
     text, _ = await follow(generation)
@@ -167,6 +177,7 @@ async def test_a_recorder_that_lost_its_lease_writes_nothing_more(
     create: Create, make_recorder: MakeRecorder, acme: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "SNAPSHOT_S", 0.05)
+    await recorder.current().close()  # leaves the sweeping to the test
     slow, quick = await make_recorder(), await make_recorder()
     question = long_question()
     generation = await create(acme, question, owner=slow.owner)

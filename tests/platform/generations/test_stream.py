@@ -23,7 +23,7 @@ MakeRecorder = Callable[[], Awaitable[Recorder]]
 
 @pytest.fixture
 def step_ms() -> float:
-    return 2
+    return 5
 
 
 async def test_followers_of_all_moments_get_the_same_text_while_events_are_being_forgotten(
