@@ -80,7 +80,7 @@ def test_a_rotated_key_works_until_the_overlap_ends(acme, rival, monkeypatch):
     assert key.replaced_by == made
     entry = AuditEntry.across_tenants.get(what="key.rotated")
     assert (entry.who, entry.tenant, entry.details["new"]) == (acme.admin, acme.tenant, str(made.id))
-    assert new.rsplit("_", 1)[1] not in str(entry.details)
+    assert new.removeprefix(f"pgd_{made.prefix}_") not in str(entry.details)
 
 
 def test_without_an_overlap_the_old_key_ends_at_once(acme, rival):

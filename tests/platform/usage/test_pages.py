@@ -15,8 +15,13 @@ from pagoda.usage.rollup import roll_up
 
 pytestmark = pytest.mark.django_db
 
-THIS_MONTH = first_open_day()
-LAST_MONTH = (THIS_MONTH - timedelta(days=1)).replace(day=1)
+
+def this_month():
+    return first_open_day()
+
+
+def last_month():
+    return (this_month() - timedelta(days=1)).replace(day=1)
 
 
 def text_of(response):
@@ -29,8 +34,8 @@ def price(party, day, amount=1, currency="USD"):
 
 
 def test_a_tenants_admin_sees_its_own_totals_alone(client, acme, rival):
-    price(acme, THIS_MONTH)
-    price(rival, THIS_MONTH, 1000, "XAU")
+    price(acme, this_month())
+    price(rival, this_month(), 1000, "XAU")
     key = key_of(acme)
     enter(acme, prompt=1_234_000, output=0, user_id=acme.member.pk, model="small")
     enter(acme, prompt=1_000_000, output=1, api_key_id=key.pk)
@@ -108,7 +113,7 @@ def desk(client, operator):
 
 def test_the_tenants_page_shows_limits_budget_cost_and_keys(desk, acme, rival):
     limit(acme.tenant, monthly_tokens=10_000)
-    price(acme, THIS_MONTH, 1000)
+    price(acme, this_month(), 1000)
     key = key_of(acme, scopes=["batch"], tokens_per_minute=4242)
     enter(acme, prompt=2000, output=500)
     shown = text_of(desk.get(f"/admin/tenants/tenant/{acme.tenant.id}/change/"))
@@ -135,18 +140,21 @@ def test_an_operator_sets_limits(desk, acme, rival, operator):
 
 def test_prices_are_added_and_past_ones_stay(desk, acme, rival):
     path = f"/admin/tenants/tenant/{acme.tenant.id}/change/"
-    closed = price(acme, LAST_MONTH, 7)
+    closed = price(acme, last_month(), 7)
     enter(acme, prompt=1_000_000, output=0)
     ids = {"id": str(closed.id), "tenant": str(acme.tenant.id)}
-    changed = price_row(0, LAST_MONTH, "99", DELETE="on", **ids) | {"prices-TOTAL_FORMS": 1, "prices-INITIAL_FORMS": 1}
+    changed = price_row(0, last_month(), "99", DELETE="on", **ids) | {
+        "prices-TOTAL_FORMS": 1,
+        "prices-INITIAL_FORMS": 1,
+    }
     desk.post(path, page(acme.tenant, **changed))
     closed.refresh_from_db()
     assert closed.input == 7
-    added = price_row(1, THIS_MONTH, "3", tenant=str(acme.tenant.id)) | {"prices-TOTAL_FORMS": 2}
+    added = price_row(1, this_month(), "3", tenant=str(acme.tenant.id)) | {"prices-TOTAL_FORMS": 2}
     assert desk.post(path, page(acme.tenant, **changed | added)).status_code == 302
     assert [str(row.input.normalize()) for row in Price.across_tenants.order_by("effective_from")] == ["7", "3"]
     assert AuditEntry.across_tenants.get(what="price.changed").details["input"] == "3"
-    backdated = price_row(0, LAST_MONTH - timedelta(days=1), "1", tenant=str(rival.tenant.id))
+    backdated = price_row(0, last_month() - timedelta(days=1), "1", tenant=str(rival.tenant.id))
     refused = desk.post(
         f"/admin/tenants/tenant/{rival.tenant.id}/change/",
         page(rival.tenant, **backdated | {"prices-TOTAL_FORMS": 1}),
@@ -156,19 +164,19 @@ def test_prices_are_added_and_past_ones_stay(desk, acme, rival):
 
 def test_an_open_price_can_be_changed_and_removed(desk, acme, rival):
     path = f"/admin/tenants/tenant/{acme.tenant.id}/change/"
-    stored = price(acme, THIS_MONTH, 7)
+    stored = price(acme, this_month(), 7)
     forms = {"prices-TOTAL_FORMS": 1, "prices-INITIAL_FORMS": 1}
     ids = {"id": str(stored.id), "tenant": str(acme.tenant.id)}
-    desk.post(path, page(acme.tenant, **forms | price_row(0, THIS_MONTH, "8", **ids)))
+    desk.post(path, page(acme.tenant, **forms | price_row(0, this_month(), "8", **ids)))
     stored.refresh_from_db()
     assert stored.input == 8
-    desk.post(path, page(acme.tenant, **forms | price_row(0, THIS_MONTH, "8", DELETE="on", **ids)))
+    desk.post(path, page(acme.tenant, **forms | price_row(0, this_month(), "8", DELETE="on", **ids)))
     assert not Price.across_tenants.exists()
 
 
 def test_the_usage_page_shows_costs_beside_totals(desk, acme, rival):
-    price(acme, THIS_MONTH, 1)
-    price(rival, THIS_MONTH, 2, "KRW")
+    price(acme, this_month(), 1)
+    price(rival, this_month(), 2, "KRW")
     enter(acme, prompt=1_000_000, output=500_000)
     enter(rival, prompt=1_000_000, output=500_000)
     roll_up()
@@ -186,7 +194,7 @@ def test_a_wrong_export_is_refused(desk):
 def test_a_deleted_tenant_takes_its_limits_prices_and_holds_along(desk, acme, rival):
     for party in (acme, rival):
         limit(party.tenant, monthly_tokens=1000)
-        price(party, THIS_MONTH)
+        price(party, this_month())
         reserve(key_of(party, requests_per_minute=5))
     path = f"/admin/tenants/tenant/{acme.tenant.id}/delete/"
     assert desk.get(path).status_code == 200
@@ -205,7 +213,7 @@ def test_records_are_filtered_without_reading_the_ledger(desk, acme, rival, djan
         ("purpose=batch", "2222", "1111"),
         (f"tenant__id__exact={acme.tenant.id}", "1111", "2222"),
         ("created_to=2020-01-02", "Clear all filters", "1111"),
-        (f"created_from={THIS_MONTH}&created_to={datetime.now(UTC).date()}", "1111", "3333"),
+        (f"created_from={this_month()}&created_to={datetime.now(UTC).date()}", "1111", "3333"),
         ("created_from=never", "Enter a valid date", "1111"),
     ):
         text = text_of(desk.get(f"/admin/usage/usagerecord/?{query}"))
