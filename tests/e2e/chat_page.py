@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import Locator, Page, expect
-from stack import until
+from stack import PATIENCE_S, until
 
 ANSWER_TIMEOUT_MS = 120_000
 """A long answer on two busy cores."""
@@ -72,7 +72,9 @@ class ChatPage:
 
     def wait_for_text(self, characters: int) -> str:
         """The answer once it has at least so many characters."""
-        return until(lambda: len(self.text()) >= characters and self.text(), 60, f"no {characters} characters yet")
+        return until(
+            lambda: len(self.text()) >= characters and self.text(), PATIENCE_S, f"no {characters} characters yet"
+        )
 
     def state(self) -> str:
         """Of the last answer: streaming, complete, cancelled, interrupted or failed; '' while there is none."""
@@ -88,12 +90,16 @@ class ChatPage:
     def stop(self) -> str:
         """Press Stop; returns the text that was written until then."""
         self.stop_button.click()
-        until(lambda: self.state() == "cancelled", 5, "the answer was not stopped")
+        until(lambda: self.state() == "cancelled", PATIENCE_S, "the answer was not stopped")
         return self.text()
 
     def stop_if_streaming(self) -> None:
         """Press Stop unless the answer ends by itself first."""
-        if self.state() == "streaming":
-            with suppress(PlaywrightError):
-                self.stop_button.click(timeout=3_000)
-            until(lambda: self.state() != "streaming", 10, "the answer was not stopped")
+
+        def ended() -> bool:
+            if self.state() == "streaming":
+                with suppress(PlaywrightError):
+                    self.stop_button.click(timeout=3_000)
+            return self.state() != "streaming"
+
+        until(ended, PATIENCE_S, "the answer was not stopped")

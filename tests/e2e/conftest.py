@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from chat_page import ChatPage, sign_in
-from stack import ROOT, Stack
+from stack import PATIENCE_S, ROOT, Stack
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PREPARED = Path(os.environ.get("PAGODA_HOME") or ROOT / "var") / "models" / "SmolLM2-135M-Instruct"
@@ -57,6 +57,12 @@ def browser_type_launch_args() -> dict[str, Any]:
     if os.geteuid() == 0:
         arguments.append("--no-sandbox")
     return {"executable_path": CHROMIUM, "args": arguments, "headless": True}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> None:
+    """Expectations wait as long as everything else; Playwright's own 5 seconds pass on a machine with much to do."""
+    expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +103,7 @@ def contexts(browser: Browser, sessions: dict[str, Any]) -> Iterator[Callable[[s
 
     def open_for(who: str) -> BrowserContext:
         context = browser.new_context(storage_state=sessions[who], viewport={"width": 1280, "height": 900})
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PATIENCE_S * 1000)
         opened.append(context)
         return context
 

@@ -23,6 +23,8 @@ from pagoda_inference.protocol import PoolReport
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = sys.executable
 START_TIMEOUT_S = 240.0
+PATIENCE_S = 60.0
+"""For whatever takes well under a second on a machine with nothing else to do."""
 
 T = TypeVar("T")
 
@@ -126,11 +128,11 @@ class Stack:
 
     def kill(self, part: str) -> None:
         """SIGKILL, as by the kernel when memory runs out."""
-        os.kill(until(lambda: self.pid(part), 10, f"{part} does not run"), signal.SIGKILL)
+        os.kill(until(lambda: self.pid(part), PATIENCE_S, f"{part} does not run"), signal.SIGKILL)
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=PATIENCE_S) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
@@ -146,7 +148,7 @@ class Stack:
 
     def metric(self, name: str, **labels: str) -> float:
         """One sample of /metrics."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=PATIENCE_S) as answer:
             text = answer.read().decode()
         for line in text.splitlines():
             match = re.fullmatch(rf"{name}(?:{{(.*)}})? (\S+)", line)

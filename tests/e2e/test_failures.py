@@ -7,7 +7,7 @@ import time
 import pytest
 from chat_page import LONG_QUESTION, ChatPage
 from playwright.sync_api import expect
-from stack import Stack, until
+from stack import PATIENCE_S, Stack, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -16,16 +16,25 @@ def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it(membe
     member.ask(LONG_QUESTION)
     before = member.wait_for_text(40)
     stack.kill("engine")
-    killed = time.monotonic()
-    until(lambda: member.state() == "interrupted", 10, "the answer is not marked as interrupted")
-    assert time.monotonic() - killed <= 5.5, "5 s, and the time to look"
+    killed = looked = time.monotonic()
+    last = 0.0
+
+    def interrupted() -> bool:
+        nonlocal looked, last
+        last, looked = looked, time.monotonic()
+        return member.state() == "interrupted"
+
+    until(interrupted, PATIENCE_S, "the answer is not marked as interrupted")
+    assert last - killed <= 5, "more than 5 s later it still was not"
     partial = member.text()
     assert partial.startswith(before)
     expect(member.continue_button).to_be_visible()
 
-    until(lambda: stack.pid("engine") and stack.is_ready(), 60, "the engine did not come back")
+    until(lambda: stack.pid("engine") and stack.is_ready(), PATIENCE_S, "the engine did not come back")
     member.continue_button.click()
-    whole = until(lambda: len(member.text()) > len(partial) + 20 and member.text(), 60, "Continue added nothing")
+    whole = until(
+        lambda: len(member.text()) > len(partial) + 20 and member.text(), PATIENCE_S, "Continue added nothing"
+    )
     assert whole.startswith(partial)
     member.stop_if_streaming()
     assert member.answers.count() == 1
@@ -38,8 +47,10 @@ def test_a_killed_web_process_comes_back_and_the_answer_goes_on(member: ChatPage
     member.ask(LONG_QUESTION)
     before = member.wait_for_text(40)
     stack.kill("web")
-    until(stack.is_ready, 60, "the web process did not come back")
-    whole = until(lambda: len(member.text()) > len(before) + 40 and member.text(), 60, "the answer does not go on")
+    until(stack.is_ready, PATIENCE_S, "the web process did not come back")
+    whole = until(
+        lambda: len(member.text()) > len(before) + 40 and member.text(), PATIENCE_S, "the answer does not go on"
+    )
     assert whole.startswith(before)
     assert member.state() in ("streaming", "complete")
     member.stop_if_streaming()

@@ -14,13 +14,10 @@ import pytest
 from chat_page import ChatPage, sign_in
 from people import make_admin
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
-from stack import Stack, until
+from stack import PATIENCE_S, Stack, until
 
 # The first of them starts the whole installation.
 pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
-
-PATIENCE_S = 60.0
-"""For whatever takes well under a second on a machine with nothing else to do."""
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 
@@ -36,14 +33,6 @@ CUT_OFF = """() => [...document.querySelectorAll(".table, .table :is(td, th), .c
     .filter((each) => each.scrollWidth > each.clientWidth + 1 && each.clientWidth > 1)
     .map((each) => each.outerHTML.slice(0, 200))"""
 """What does not fit into its place: it would be cut off, or lie over its neighbour."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def patience() -> Iterator[None]:
-    """Expectations wait as long as the pages do; Playwright's own 5 seconds pass on a machine with much to do."""
-    expect.set_options(timeout=PATIENCE_S * 1000)
-    yield
-    expect.set_options(timeout=5_000)
 
 
 @pytest.fixture(scope="module")

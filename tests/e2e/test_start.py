@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stack import PYTHON, ROOT, Stack, processes_of, until
+from stack import PATIENCE_S, PYTHON, ROOT, Stack, processes_of, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -43,10 +43,14 @@ def test_it_starts_restarts_what_dies_refuses_a_second_and_leaves_nothing_after_
     assert demo["operator"]["password"] in installation.output.read_text()
 
     for part in ("web", "worker", "engine"):
-        before = until(lambda part=part: installation.pid(part), 10, f"no {part}")
+        before = until(lambda part=part: installation.pid(part), PATIENCE_S, f"no {part}")
         installation.kill(part)
-        until(lambda part=part, before=before: installation.pid(part) not in (0, before), 20, f"{part} is not back")
-    until(installation.is_ready, 30, "not ready again")
+        until(
+            lambda part=part, before=before: installation.pid(part) not in (0, before),
+            PATIENCE_S,
+            f"{part} is not back",
+        )
+    until(installation.is_ready, PATIENCE_S, "not ready again")
 
     assert "already runs from" in refusal(installation)
     assert "PAGODA_PORT" in refusal(installation, PAGODA_HOME=str(installation.home.with_name("rival")))
@@ -70,15 +74,15 @@ def test_a_signal_to_make_alone_stops_everything_too(
     installation.start()
     assert installation.process is not None
     installation.process.send_signal(number)
-    until(lambda: processes_of(installation.home) == [], 30, "processes are left")
-    installation.process.wait(10)
+    until(lambda: processes_of(installation.home) == [], PATIENCE_S, "processes are left")
+    installation.process.wait(PATIENCE_S)
 
 
 def test_a_killed_up_takes_everything_with_it(installation: Stack) -> None:
     installation.start()
     assert installation.process is not None
     installation.process.kill()
-    until(lambda: processes_of(installation.home) == [], 30, "processes are left")
+    until(lambda: processes_of(installation.home) == [], PATIENCE_S, "processes are left")
 
 
 def test_a_model_that_is_not_there_is_one_clear_sentence(tmp_path: Path) -> None:
