@@ -57,7 +57,7 @@ def plots() -> list[str]:
 async def chromium() -> AsyncIterator[Browser]:
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=120_000)
         yield browser
         await browser.close()
 

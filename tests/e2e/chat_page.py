@@ -16,6 +16,7 @@ LONG_QUESTION = "Tell me a long story about a lighthouse keeper and the sea."
 
 
 def sign_in(page: Page, url: str, email: str, password: str) -> None:
+    page.set_default_timeout(PATIENCE_S * 1000)
     page.goto(f"{url}/accounts/login/")
     page.fill("input[name=login]", email)
     page.fill("input[name=password]", password)

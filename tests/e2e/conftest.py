@@ -56,7 +56,7 @@ def browser_type_launch_args() -> dict[str, Any]:
     ]  # fmt: skip
     if os.geteuid() == 0:
         arguments.append("--no-sandbox")
-    return {"executable_path": CHROMIUM, "args": arguments, "headless": True}
+    return {"executable_path": CHROMIUM, "args": arguments, "headless": True, "timeout": PATIENCE_S * 1000}
 
 
 @pytest.fixture(scope="session", autouse=True)
