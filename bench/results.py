@@ -14,6 +14,8 @@ from typing import Any, TextIO
 from bench.machine import machine, versions
 
 COMPARISONS = {">=": operator.ge, "<=": operator.le}
+LONGEST_PRINTED = 240
+"""Characters of a list or an object in the table for people."""
 
 
 class Results:
@@ -89,7 +91,7 @@ class Results:
         width = max([len(result["name"]) for result in self.results], default=0)
         for result in self.results:
             value = result["value"]
-            text = f"{value:10.3f}" if isinstance(value, int | float) else json.dumps(value, default=dataclasses.asdict)
+            text = f"{value:10.3f}" if isinstance(value, int | float) else _printed(value)
             spread = f"  {result['min']:.3f} .. {result['max']:.3f} (n={result['n']})" if "n" in result else ""
             paper = f"  paper {result['paper']:g}" if "paper" in result else ""
             goal = f"  goal {result['goal']}: {'met' if result['ok'] else 'MISSED'}" if "goal" in result else ""
@@ -98,6 +100,12 @@ class Results:
             print(f"{skipped['name']}: skipped, {skipped['why']}", file=stream)
         if self.incomplete is not None:
             print(f"INCOMPLETE: {self.incomplete}", file=stream)
+
+
+def _printed(value: Any) -> str:
+    """As JSON, and no more of it than a few lines of a terminal."""
+    text = json.dumps(value, default=dataclasses.asdict)
+    return text if len(text) <= LONGEST_PRINTED else f"{text[:LONGEST_PRINTED]} … (whole in the JSON)"
 
 
 def reaches(value: float, goal: str) -> bool:
