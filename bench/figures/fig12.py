@@ -15,6 +15,10 @@ LONGEST_S = {LARGE: 900.0}
 """The paper's traces are an hour long, OPT-175B's a quarter of one."""
 
 
+SEEDS = {Workload.SHAREGPT: 3, Workload.ALPACA: 1}
+"""Points of ShareGPT's are a thousand or two long requests: rates move by a twentieth with those that are drawn."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """starts: requests/s near which the searches begin, of SYSTEMS. goals: of the ratios to the others."""
@@ -56,7 +60,12 @@ def make(sample: Sample) -> Sequence[Figure]:
     panels = QUICK_PANELS if sample.quick else PANELS
     cases = {
         (panel.key, system): Case(
-            panel.setting, system, panel.workload, start, longest_s=LONGEST_S.get(panel.setting, 3600)
+            panel.setting,
+            system,
+            panel.workload,
+            start,
+            longest_s=LONGEST_S.get(panel.setting, 3600),
+            seeds=SEEDS[panel.workload],
         )
         for panel in panels
         for system, start in zip(SYSTEMS, panel.starts, strict=True)
@@ -70,7 +79,7 @@ def _panel(panel: Panel, found: dict[System, Found], sample: Sample) -> Figure:
         f"fig12.{panel.key}",
         f"Normalised latency, {panel.setting.model.name}, {panel.workload.value}",
         f"A rate is sustained below 0.5 s/token. Arrivals of {sample.seconds:g} s, and {sample.requests} requests at "
-        f"least, after {sample.warm_up}.",
+        f"least, after {sample.warm_up}. Medians of {1 if sample.quick else SEEDS[panel.workload]} samples.",
     )
     add_rates(figure, "", found, panel.goals)
     worst = min(found, key=lambda system: found[system].rate)

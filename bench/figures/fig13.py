@@ -1,8 +1,8 @@
 """Figures 2 and 13: how full the memory is, and how many requests run in it, when there are more than it can take.
 
-Figure 13a: OPT-13B with ShareGPT lengths at 2 requests/s, figure 13b with Alpaca's at 30. Figure 2 is the memory of the
-first: what its slots hold, on the mean over time. What is metered begins when the last request of the warm-up has
-arrived, and ends when nobody waits any more after the last arrival.
+Figure 13a: OPT-13B with ShareGPT lengths at 2 requests/s, figure 13b with Alpaca's at 30. Figure 2: what the slots
+hold, on the mean over time, with ShareGPT's at 4, which is more than any system can take. What is metered begins with
+the first request after the warm-up, and ends when nobody waits any more after the last arrival.
 
 A mean over a thousand requests depends on which requests they are: the Orca systems run 7 to 75 at a time, and one that
 is as long as 20 others holds a place for as long. So each is run for several times as many, with three seeds.
@@ -25,11 +25,6 @@ from bench.traces.laws import Workload
 
 SYSTEMS = (System.MAX, System.POW2, System.ORACLE, System.PAGED)
 WARM_UP = 500
-RATES = {Workload.SHAREGPT: 2.0, Workload.ALPACA: 30.0}
-BATCHED = {
-    Workload.SHAREGPT: {System.MAX: 7.00, System.POW2: 9.81, System.ORACLE: 13.62, System.PAGED: 30.42},
-    Workload.ALPACA: {System.MAX: 7.00, System.POW2: 43.24, System.ORACLE: 72.75, System.PAGED: 132.44},
-}
 KINDS = ("token", "reservation", "internal", "external")
 SHARES: dict[System, tuple[float | None, ...]] = {
     System.MAX: (20.4, 13.3, 57.3, 8.9),
@@ -41,20 +36,39 @@ SHARES: dict[System, tuple[float | None, ...]] = {
 
 
 SEEDS = 3
-SECONDS = {Workload.SHAREGPT: 3600.0, Workload.ALPACA: 300.0}
-"""Of arrivals: ShareGPT's are the paper's hour, in which Pagoda's queue, too, is there most of the time. Alpaca's make
-the Orca systems' queues long at once."""
 HOUR_S = 3600
 QUICK_REQUESTS = 2_000
-AT_TIMES = "free while nobody waits, too: the rate is about what Pagoda serves"
 
-Runs = dict[tuple[Workload, System], list[Outcome]]
+
+@dataclass(frozen=True)
+class Load:
+    """title: of the workload. rate: requests/s. seconds: of arrivals."""
+
+    workload: Workload
+    title: str
+    rate: float
+    seconds: float
+
+
+MEMORY = Load(Workload.SHAREGPT, "ShareGPT", 4.0, 900.0)
+"""Rate and length are those of the authors' artifact (``experiments/fig2.sh``)."""
+SHAREGPT = Load(Workload.SHAREGPT, "ShareGPT", 2.0, HOUR_S)
+"""The paper's hour, in which Pagoda's queue, too, is there most of the time."""
+ALPACA = Load(Workload.ALPACA, "Alpaca", 30.0, 300.0)
+"""The Orca systems' queues are long at once."""
+LOADS = (MEMORY, SHAREGPT, ALPACA)
+BATCHED = {
+    SHAREGPT: {System.MAX: 7.00, System.POW2: 9.81, System.ORACLE: 13.62, System.PAGED: 30.42},
+    ALPACA: {System.MAX: 7.00, System.POW2: 43.24, System.ORACLE: 72.75, System.PAGED: 132.44},
+}
+
+Runs = dict[tuple[Load, System], list[Outcome]]
 """One outcome of each seed."""
 
 
 @dataclass(frozen=True)
 class Case:
-    workload: Workload
+    load: Load
     system: System
     requests: int
     seed: int
@@ -62,68 +76,68 @@ class Case:
 
 def make(sample: Sample) -> Sequence[Figure]:
     cases = [
-        Case(workload, system, _requests(sample, workload, system), sample.seed + seed)
-        for workload in RATES
+        Case(load, system, _requests(sample, load, system), sample.seed + seed)
+        for load in LOADS
         for system in SYSTEMS
-        for seed in range(_seeds(sample, workload, system))
+        for seed in range(_seeds(sample, load, system))
     ]
     runs: Runs = {}
     for case, outcome in zip(cases, sample.each(partial(_run, sample), cases), strict=True):
-        runs.setdefault((case.workload, case.system), []).append(outcome)
+        runs.setdefault((case.load, case.system), []).append(outcome)
     return [
         _memory(runs, sample),
-        _batched("fig13a", Workload.SHAREGPT, runs, sample),
-        _batched("fig13b", Workload.ALPACA, runs, sample),
+        _batched("fig13a", SHAREGPT, runs, sample),
+        _batched("fig13b", ALPACA, runs, sample),
     ]
 
 
-def _is_calibrated(workload: Workload, system: System) -> bool:
+def _is_calibrated(load: Load, system: System) -> bool:
     """The point that the host's work for a sequence is calibrated on: an hour of arrivals, as the paper's trace."""
-    return workload is Workload.ALPACA and system is System.PAGED
+    return load is ALPACA and system is System.PAGED
 
 
-def _requests(sample: Sample, workload: Workload, system: System) -> int:
-    seconds = HOUR_S if _is_calibrated(workload, system) else SECONDS[workload]
-    return QUICK_REQUESTS if sample.quick else max(sample.requests, round(RATES[workload] * seconds))
+def _requests(sample: Sample, load: Load, system: System) -> int:
+    seconds = HOUR_S if _is_calibrated(load, system) else load.seconds
+    return QUICK_REQUESTS if sample.quick else max(sample.requests, round(load.rate * seconds))
 
 
-def _seeds(sample: Sample, workload: Workload, system: System) -> int:
-    return 1 if sample.quick or _is_calibrated(workload, system) else SEEDS
+def _seeds(sample: Sample, load: Load, system: System) -> int:
+    return 1 if sample.quick or _is_calibrated(load, system) else SEEDS
 
 
 def _run(sample: Sample, case: Case) -> Outcome:
-    lengths = pairs(case.workload, WARM_UP + case.requests, random.Random(case.seed), sample.traces)
-    jobs = arriving(lengths, RATES[case.workload], case.seed)
+    lengths = pairs(case.load.workload, WARM_UP + case.requests, random.Random(case.seed), sample.traces)
+    jobs = arriving(lengths, case.load.rate, case.seed)
     outcome = simulate(SMALL.build(case.system), SMALL.cost(), jobs, Window(WARM_UP))
     outcome.jobs.clear()  # it crosses from a process to another
     return outcome
 
 
-def _goal(workload: Workload, system: System) -> str | None:
-    if workload is Workload.SHAREGPT:
-        return "28..36" if system is System.PAGED else within(BATCHED[workload][system], 2)
-    return None if system is System.PAGED else within(BATCHED[workload][system], 8)
+def _goal(load: Load, system: System) -> str | None:
+    if load is SHAREGPT:
+        return "28..36" if system is System.PAGED else within(BATCHED[load][system], 2)
+    return None if system is System.PAGED else within(BATCHED[load][system], 8)
 
 
-def _batched(key: str, workload: Workload, runs: Runs, sample: Sample) -> Figure:
-    requests = _requests(sample, workload, System.MAX)
+def _batched(key: str, load: Load, runs: Runs, sample: Sample) -> Figure:
+    requests, seeds = _requests(sample, load, System.MAX), _seeds(sample, load, System.MAX)
     figure = Figure(
         key,
-        f"Batched requests, OPT-13B, {workload.value} at {RATES[workload]:g} requests/s",
-        f"Mean number of running requests over time, of {_seeds(sample, workload, System.MAX)} runs of {requests:,} "
+        f"Batched requests, OPT-13B, {load.title} at {load.rate:g} requests/s",
+        f"Mean number of running requests over time, of {seeds} run{'s' * (seeds > 1)} of {requests:,} "
         f"requests after {WARM_UP}. The Orca systems cannot keep up with the rate and always have requests waiting.",
     )
-    if workload is Workload.ALPACA:
+    if load is ALPACA:
         figure.text += (
             " Pagoda keeps up, with a batch that depends on how long a step takes. This point of the paper's is what "
             "the host's work for each sequence is calibrated on, over an hour of arrivals; it shows nothing by itself: "
-            f"here over {_requests(sample, workload, System.PAGED):,} requests."
+            f"here over {_requests(sample, load, System.PAGED):,} requests."
         )
     for system in SYSTEMS:
-        values = [outcome.running for outcome in runs[workload, system]]
-        paper, goal = BATCHED[workload][system], _goal(workload, system)
+        values = [outcome.running for outcome in runs[load, system]]
+        paper, goal = BATCHED[load][system], _goal(load, system)
         note = f"{min(values):.4g} to {max(values):.4g} by seed" if len(values) > 1 else ""
-        if _is_calibrated(workload, system):
+        if _is_calibrated(load, system):
             note = "calibrated on"
         figure.numbers.append(Number(f"{system.value}.batch", statistics.fmean(values), "requests", paper, goal, note))
     figure.plots.append((
@@ -131,7 +145,7 @@ def _batched(key: str, workload: Workload, runs: Runs, sample: Sample) -> Figure
             figure.title,
             "batched requests",
             [system.title for system in SYSTEMS],
-            [BarSeries("ours", [number.value for number in figure.numbers], paper=list(BATCHED[workload].values()))],
+            [BarSeries("ours", [number.value for number in figure.numbers], paper=list(BATCHED[load].values()))],
         ),
         "Outlines: the paper's values.",
     ))  # fmt: skip
@@ -139,22 +153,22 @@ def _batched(key: str, workload: Workload, runs: Runs, sample: Sample) -> Figure
 
 
 def _memory(runs: Runs, sample: Sample) -> Figure:
-    workload = Workload.SHAREGPT
+    requests, seeds = _requests(sample, MEMORY, System.MAX), _seeds(sample, MEMORY, System.MAX)
     figure = Figure(
         "fig2",
         "What the KV memory holds, OPT-13B, ShareGPT",
-        f"Mean shares over time of {SMALL.slots} token slots while requests wait, in the runs of figure 13a. What a "
-        "chunk of the buddy allocator is larger than was asked for counts as external, with what is free.",
+        f"Mean shares over time of {SMALL.slots:,} token slots while requests wait, {MEMORY.rate:g} of which come in a "
+        f"second: {seeds} run{'s' * (seeds > 1)} of {requests:,} requests after {WARM_UP}. What a chunk of the buddy "
+        "allocator is larger than was asked for counts as external, with what is free.",
     )
     shares: dict[System, list[float]] = {}
     for system in SYSTEMS:
-        uses = [outcome.memory for outcome in runs[workload, system]]
+        uses = [outcome.memory for outcome in runs[MEMORY, system]]
         kinds = [(use.tokens, use.reservation, use.internal, use.external) for use in uses]
         shares[system] = [100 * statistics.fmean(one[place] / sum(one) for one in kinds) for place in range(len(KINDS))]
         for kind, value, paper in zip(KINDS, shares[system], SHARES[system], strict=True):
             goal = None if paper is None else near(paper, 2.5)
-            note = AT_TIMES if system is System.PAGED and kind == "external" else ""
-            figure.numbers.append(Number(f"{system.value}.{kind}", value, "%", paper, goal, note))
+            figure.numbers.append(Number(f"{system.value}.{kind}", value, "%", paper, goal))
     series = [
         BarSeries(
             kind,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from bench.figures.figure import Figure, Number, Sample, within
-from bench.figures.sustained import Case, Found, add_rates, plot, search_all
+from bench.figures.sustained import Case, Found, add_rates, plot, ratio, search_all
 from bench.simulation.settings import SMALL, System
 from bench.traces.laws import Workload
 
@@ -64,8 +64,8 @@ def make(sample: Sample) -> Sequence[Figure]:
 def _panel(figure: Figure, panel: Panel, found: dict[System, Found]) -> None:
     paper = RATIO.get(panel.key)
     add_rates(figure, panel.key, found, {System.POW2: ">=1", System.MAX: ">=1"})
-    ratio = found[System.PAGED].rate / found[System.ORACLE].rate
     goal = within(paper, 15) if paper else ">=1"
-    figure.numbers.append(Number(f"{panel.key}.ratio_oracle", ratio, "x", paper, goal))
+    name = f"{panel.key}.ratio_oracle"
+    figure.numbers.append(ratio(name, found[System.PAGED], found[System.ORACLE], goal, paper))
     figure.numbers.append(Number(f"{panel.key}.saved", 100 * found[System.PAGED].saved, "%"))
     figure.plots.append((plot(f"OPT-13B, Alpaca, {panel.title}", found), ""))

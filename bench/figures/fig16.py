@@ -11,10 +11,9 @@ import random
 from collections.abc import Sequence
 
 from bench.figures.figure import Figure, Number, Sample, within
-from bench.figures.sustained import Case, add_rates, plot, search_all
+from bench.figures.sustained import Case, add_rates, plot, ratio, search_all
 from bench.simulation.job import Job
 from bench.simulation.jobs import arriving
-from bench.simulation.paged import PagedSystem
 from bench.simulation.settings import LLAMA, System
 from bench.simulation.system import ServingSystem
 from bench.traces import laws
@@ -49,8 +48,7 @@ class PrefixCase(Case):
     def build(self) -> ServingSystem:
         if self.system is not System.PAGED:
             return super().build()
-        system = self.setting.build(self.system, keep=True)
-        assert isinstance(system, PagedSystem)
+        system = self.setting.paged(keep=True)
         system.publish(self._prefix())
         return system
 
@@ -80,8 +78,10 @@ def make(sample: Sample) -> Sequence[Figure]:
     for name in names:
         panel = {system: found[cases[name, system]] for system in SYSTEMS}
         add_rates(figure, name, panel, {})
-        ratio, paper = panel[System.PAGED].rate / panel[System.ORACLE].rate, RATIO[name]
-        figure.numbers.append(Number(f"{name}.ratio_oracle", ratio, "x", paper, within(paper, 15)))
+        goal = within(RATIO[name], 15)
+        figure.numbers.append(
+            ratio(f"{name}.ratio_oracle", panel[System.PAGED], panel[System.ORACLE], goal, RATIO[name])
+        )
         for system in SYSTEMS:
             figure.numbers.append(Number(f"{name}.{system.value}.batch", panel[system].running, "requests"))
         figure.plots.append((plot(f"LLaMA-13B, a prefix of {PREFIXES[name]} tokens", panel), ""))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.figures.figure import Figure, Number, Sample, within
-from bench.figures.sustained import Case, Found, add_rates, plot, search_all
+from bench.figures.sustained import Case, Found, add_rates, plot, ratio, search_all
 from bench.simulation.job import Job
 from bench.simulation.jobs import arriving, pairs
 from bench.simulation.settings import SMALL, System
@@ -22,6 +22,7 @@ STARTS = {
     False: {System.PAGED: 1.08, System.ORACLE: 0.75, System.POW2: 0.71, System.MAX: 0.63},
     True: {System.PAGED: 0.68, System.ORACLE: 0.535, System.POW2: 0.535, System.MAX: 0.535},
 }
+SEEDS = 3
 RATIO = 2.0
 """The paper's, to each of the three."""
 
@@ -46,7 +47,7 @@ class ChatbotCase(Case):
 def make(sample: Sample) -> Sequence[Figure]:
     kinds = (False,) if sample.quick else (False, True)
     cases = {
-        (cut, system): ChatbotCase(SMALL, system, Workload.CHATBOT, STARTS[cut][system], cut=cut)
+        (cut, system): ChatbotCase(SMALL, system, Workload.CHATBOT, STARTS[cut][system], seeds=SEEDS, cut=cut)
         for cut in kinds
         for system in SYSTEMS
     }
@@ -56,7 +57,8 @@ def make(sample: Sample) -> Sequence[Figure]:
         "Chatbot, OPT-13B, ShareGPT",
         "Prompts of the last 1,024 tokens of a conversation, answers of at most 1,024. A rate is sustained below 0.5 "
         f"s/token. Arrivals of {sample.seconds:g} s, and {sample.requests} requests at least, after {sample.warm_up}. "
-        "`cut`: only rounds whose prompt was cut to 1,024 tokens, as the paper says most were.",
+        f"Medians of {1 if sample.quick else SEEDS} samples. `cut`: only rounds whose prompt was cut to 1,024 tokens, "
+        "as the paper says most were.",
     )
     for cut in kinds:
         _panel(figure, "cut" if cut else "", {system: found[cases[cut, system]] for system in SYSTEMS})
@@ -70,8 +72,8 @@ def _panel(figure: Figure, name: str, found: dict[System, Found]) -> None:
     begin = f"{name}." if name else ""
     add_rates(figure, name, found, {})
     for system in SYSTEMS[1:]:
-        ratio = found[System.PAGED].rate / found[system].rate
-        figure.numbers.append(Number(f"{begin}ratio_{system.value}", ratio, "x", RATIO, within(RATIO, 15)))
+        name = f"{begin}ratio_{system.value}"
+        figure.numbers.append(ratio(name, found[System.PAGED], found[system], within(RATIO, 15), RATIO))
     for system in SYSTEMS:
         figure.numbers.append(Number(f"{begin}{system.value}.batch", found[system].running, "requests"))
-    figure.plots.append((plot(f"{figure.title}, {name or 'all'} prompts", found), ""))
+    figure.plots.append((plot(f"{figure.title}, {'cut' if begin else 'all'} prompts", found), ""))

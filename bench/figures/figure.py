@@ -67,13 +67,14 @@ class Sample:
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
 
     def requests_at(self, rate: float, longest_s: float = 3600) -> int:
-        """Measured requests of a point at so many requests/s: those of ``seconds`` of arrivals, of ``longest_s`` (the
-        paper's trace) with ``full``, and never fewer than ``requests``.
+        """Measured requests of a point at so many requests/s: those of ``seconds`` of arrivals and never fewer than
+        ``requests``; with ``full`` those of ``longest_s``, the paper's trace, however many.
 
         A short trace flatters: what waits at its end has waited a short time, whatever the rate.
         """
-        seconds = longest_s if self.full else self.seconds
-        return max(self.requests, round(rate * seconds))
+        if self.full:
+            return max(1, round(rate * longest_s))
+        return max(self.requests, round(rate * self.seconds))
 
     def each(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """``work`` of each item, in processes of their own where there are several; in the order of the items. Both

@@ -18,9 +18,9 @@ from bench.report.plots import BarSeries, bars
 from bench.results import percentile
 from bench.simulation.conversations import BETWEEN_S, Limits, users_at
 from bench.simulation.loop import Outcome, Window, simulate
-from bench.simulation.rates import highest
+from bench.simulation.rates import Runs, highest
 from bench.simulation.rounds import InRounds
-from bench.simulation.settings import LARGE, SMALL, Setting, System
+from bench.simulation.settings import LARGE, SMALL, Setting
 from bench.traces.laws import LONGEST_ROUND
 
 LIMITS = {"cut": Limits(LONGEST_ROUND, LONGEST_ROUND, 2048), "whole": Limits(2048, LONGEST_ROUND, 2048)}
@@ -95,12 +95,9 @@ def _panel(figure: Figure, name: str, again: Found, kept: Found, tolerance: floa
 
 
 def _sustained(sample: Sample, case: Case) -> float:
-    def sustains(rate: float) -> bool:
-        outcome = _run(sample, case, rate)
-        return not outcome.lost and outcome.normalised_latency_s <= LATENCY_LIMIT_S
-
+    runs = Runs(partial(_run, sample, case), LATENCY_LIMIT_S)
     stride = QUICK_STRIDE if sample.quick else STRIDE
-    return highest(sustains, start=STARTS[case.name, case.limits], tolerance=sample.tolerance, stride=stride)
+    return highest(runs.sustains, start=STARTS[case.name, case.limits], tolerance=sample.tolerance, stride=stride)
 
 
 def _measured(sample: Sample, rates: dict[Case, float], point: tuple[Case, float]) -> Found:
@@ -119,5 +116,5 @@ def _measured(sample: Sample, rates: dict[Case, float], point: tuple[Case, float
 def _run(sample: Sample, case: Case, rate: float, limit_s: float | None = AXIS_END_S) -> Outcome:
     users = users_at(rate, LIMITS[case.limits], sample.seed, sample.traces)
     turns, before = users.turns(rate, sample.warm_up + sample.requests_at(rate), sample.seed)
-    system = InRounds(case.setting.build(System.PAGED, keep=case.keep), before)
+    system = InRounds(case.setting.paged(keep=case.keep), before)
     return simulate(system, case.setting.cost(), turns, Window(sample.warm_up, limit_s))

@@ -20,8 +20,7 @@ from bench.results import percentile
 from bench.simulation.demand import Demand
 from bench.simulation.job import Job
 from bench.simulation.loop import Outcome, Window, simulate
-from bench.simulation.paged import PagedSystem
-from bench.simulation.settings import MAX_ROWS, MOST_PROMPT_TOKENS, SMALL
+from bench.simulation.settings import BLOCK, SMALL
 from bench.traces import catalogue
 from bench.traces.errors import TraceMissing
 from pagoda_inference.protocol import Account
@@ -104,20 +103,10 @@ def _jobs(sample: Sample, demand: Demand, rate: float) -> list[Job]:
     return demand.jobs(rate, sample.warm_up + sample.requests)
 
 
-def _system(quotas: Sequence[Account] = ()) -> PagedSystem:
-    return PagedSystem(
-        SMALL.slots // 16,
-        keep=True,
-        max_running=MAX_ROWS,
-        token_budget=MOST_PROMPT_TOKENS + MAX_ROWS,
-        accounts=quotas,
-    )
-
-
 def _served(sample: Sample, demand: Demand) -> float:
     """Requests/s when all are there at once."""
     jobs = _jobs(sample, demand, 1e6)
-    simulate(_system(), SMALL.cost(), jobs)
+    simulate(SMALL.paged(keep=True), SMALL.cost(), jobs)
     return len(jobs) / max(job.end_s or 0.0 for job in jobs)
 
 
@@ -126,11 +115,11 @@ def _run(sample: Sample, demand: Demand, case: Case) -> Outcome:
     if case.policy == "fcfs":
         for job in jobs:
             job.conversation, job.tenant = job.tenant, "everybody"
-        return simulate(_system(), SMALL.cost(), jobs, Window(sample.warm_up))
+        return simulate(SMALL.paged(keep=True), SMALL.cost(), jobs, Window(sample.warm_up))
     for job in jobs:
         job.conversation = job.tenant
-    quotas = accounts(case.policy, demand, SMALL.slots // 16)
-    return simulate(_system(quotas), SMALL.cost(), jobs, Window(sample.warm_up))
+    quotas = accounts(case.policy, demand, SMALL.slots // BLOCK)
+    return simulate(SMALL.paged(keep=True, accounts=quotas), SMALL.cost(), jobs, Window(sample.warm_up))
 
 
 def _fill(figure: Figure, demand: Demand, outcomes: dict[str, Outcome], sample: Sample, served: float) -> None:

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from bench.figures.figure import LATENCY_LIMIT_S, Figure, Number, Sample
+from bench.figures.sustained import AXIS_END_S
 from bench.report.plots import Series, distribution, lines
 from bench.simulation.conversations import BETWEEN_S, Limits, Turn, users_at
 from bench.simulation.hardware import GIB
 from bench.simulation.loop import Outcome, Window, simulate
-from bench.simulation.rates import sustained_rate
+from bench.simulation.rates import Runs, highest
 from bench.simulation.rounds import InRounds
-from bench.simulation.settings import MAX_ROWS, MOST_PROMPT_TOKENS, SMALL
-from bench.simulation.tiered import HostTier, TieredSystem
+from bench.simulation.settings import SMALL
+from bench.simulation.tiered import HostTier
 
-BLOCK = 16
 LIMITS = Limits(SMALL.model.longest, SMALL.model.longest, SMALL.model.longest)
 HOST_BYTES = 64 * GIB
 RATE = 1.2
@@ -103,7 +103,7 @@ def _sustained(figure: Figure, sample: Sample) -> None:
         ratio = found[HOST][0] / found[than][0]
         figure.numbers.append(Number(f"host.sustained_over_{than.name}", ratio, goal=">=1"))
     series = [Series(keeping.title, points) for keeping, (_, points) in found.items()]
-    plot = lines("Rounds sustained", "rounds/s", "normalised latency (s/token)", series, y_max=1.0)
+    plot = lines("Rounds sustained", "rounds/s", "normalised latency (s/token)", series, y_max=AXIS_END_S)
     figure.plots.append((plot, "Every run of the searches that was not lost."))
 
 
@@ -116,15 +116,7 @@ def _run(sample: Sample, keeping: Keeping, rate: float, limit_s: float | None = 
     warm_up, measured = _counts(sample, rate)
     users = users_at(rate, LIMITS, sample.seed, sample.traces)
     turns, before = users.turns(rate, warm_up + measured, sample.seed)
-    system = TieredSystem(
-        SMALL.slots // BLOCK,
-        BLOCK,
-        SMALL.cost(),
-        HostTier(keeping.host_bytes),
-        keep=keeping.keep,
-        max_running=MAX_ROWS,
-        token_budget=MOST_PROMPT_TOKENS + MAX_ROWS,
-    )
+    system = SMALL.tiered(HostTier(keeping.host_bytes), keep=keeping.keep)
     return simulate(InRounds(system, before), SMALL.cost(), turns, Window(warm_up, limit_s))
 
 
@@ -140,10 +132,6 @@ def _returned(sample: Sample, keeping: Keeping) -> Returned:
 
 def _search(sample: Sample, keeping: Keeping) -> tuple[float, list[tuple[float, float]]]:
     """The sustained rate, and the points (rate, latency) of the runs that were not lost."""
-    found = sustained_rate(
-        lambda rate: _run(sample, keeping, rate, LATENCY_LIMIT_S),
-        limit_s=LATENCY_LIMIT_S,
-        start=START,
-        tolerance=sample.tolerance,
-    )
-    return found.rate, [(point.rate, point.latency_s) for point in found.points if point.latency_s is not None]
+    runs = Runs(partial(_run, sample, keeping, limit_s=AXIS_END_S), LATENCY_LIMIT_S)
+    rate = highest(runs.sustains, start=START, tolerance=sample.tolerance)
+    return rate, runs.curve

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from bench.simulation.beams import copied_beams
@@ -30,19 +31,28 @@ def reserve_exactly(longest: int) -> Reservation:
     return lambda job: min(longest, job.prompt + job.output)
 
 
+@dataclass(frozen=True)
+class RowLimits:
+    """Of a step. rows: sequences. tokens: of prompts that are computed, and one for each sequence that decodes."""
+
+    rows: int
+    tokens: int
+
+
 class ContiguousSystem:
     """First come, first served: the head of the queue begins when every one of its sequences gets its chunk.
 
     Nothing is shared: each sequence of a job has the prompt's KV for itself. The prompt is computed once for all of
-    them, which favours this baseline. A beam that goes on from another's tokens copies them, as the paper says of
-    such systems (section 4.4).
+    them, which favours this baseline. A beam that goes on from another's copies all that the other has reserved, as
+    the authors' Orca does. block_size: the authors' Orca runs on their own paged kernel, with tables of such blocks
+    that lie one after the other, and pays what the kernel costs; 0 is a kernel for contiguous KV.
     """
 
-    def __init__(self, slots: int, reservation: Reservation, *, max_rows: int, most_prompt_tokens: int) -> None:
+    def __init__(self, slots: int, reservation: Reservation, limits: RowLimits, *, block_size: int = 0) -> None:
         self._buddy = BuddyAllocator(slots)
         self._reservation = reservation
-        self._max_rows = max_rows
-        self._most_prompt_tokens = most_prompt_tokens
+        self._limits = limits
+        self._block_size = block_size
         self._waiting: deque[Job] = deque()
         self._chunks: dict[Job, list[int]] = {}
         self._new: list[Job] = []
@@ -72,9 +82,10 @@ class ContiguousSystem:
         self._waiting.append(job)
 
     def begin_step(self, now: float) -> StepWork | None:
-        work = StepWork(rows=self._rows, context=self._used)
+        work = StepWork(rows=self._rows, context=self._used, block_size=self._block_size)
         if copies := sum(count * copied_beams(width) for width, count in self._searches.items()):
-            work.copied_tokens = round(copies * self._used / self._rows)
+            work.copies = copies
+            work.copied_tokens = round(copies * self._reserved / self._rows)
         while self._waiting and self._admit(self._waiting[0], work):
             self._new.append(self._waiting.popleft())
         self._steps += 1
@@ -82,9 +93,8 @@ class ContiguousSystem:
         return work if self._chunks else None
 
     def _admit(self, job: Job, work: StepWork) -> bool:
-        if self._rows + job.width > self._max_rows or (
-            work.prompt_tokens and work.prompt_tokens + job.prompt > self._most_prompt_tokens
-        ):
+        tokens = work.rows + work.prompt_tokens
+        if self._rows + job.width > self._limits.rows or (tokens and tokens + job.prompt > self._limits.tokens):
             return False
         slots = self._reservation(job)
         chunks: list[int] = []

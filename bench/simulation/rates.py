@@ -14,40 +14,33 @@ FARTHEST = 1e5
 """How far from the start it is looked for such rates, as a factor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One run. A lost run has no latency: it was above the limit."""
-
-    rate: float
-    latency_s: float | None
-    outcome: Outcome = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Sustained:
-    """rate: requests/s that are sustained; at ``rate`` * (1 + tolerance) they are not. points: every run, by rate."""
-
-    rate: float
-    points: list[Point]
-
-
-def sustained_rate(
-    run: Callable[[float], Outcome], *, limit_s: float, start: float, tolerance: float = 0.02
-) -> Sustained:
-    """Bracket and bisect. run: simulates a rate in requests/s, and may end early as lost above the same limit.
-
-    Raises ValueError where no rate of a plausible size is sustained, or every one is.
+@dataclass
+class Runs:
+    """Runs of a system at rates (requests/s), each by ``run``, which may end early as lost where latency is above
+    ``limit_s`` for certain. points: rate -> mean normalised latency (s/token) of those that were not lost. best: of the
+    highest rate that was sustained.
     """
-    points: dict[float, Point] = {}
 
-    def sustains(rate: float) -> bool:
-        outcome = run(rate)
-        latency = None if outcome.lost else outcome.normalised_latency_s
-        points[rate] = Point(rate, latency, outcome)
-        return latency is not None and latency <= limit_s
+    run: Callable[[float], Outcome]
+    limit_s: float
+    points: dict[float, float] = field(default_factory=dict)
+    best: Outcome | None = None
 
-    rate = highest(sustains, start=start, tolerance=tolerance)
-    return Sustained(rate, [points[rate] for rate in sorted(points)])
+    def sustains(self, rate: float) -> bool:
+        """Whether the mean normalised latency is at most the limit."""
+        outcome = self.run(rate)
+        if outcome.lost:
+            return False
+        self.points[rate] = outcome.normalised_latency_s
+        good = self.points[rate] <= self.limit_s
+        if good and rate == max(at for at, latency in self.points.items() if latency <= self.limit_s):
+            self.best = outcome
+        return good
+
+    @property
+    def curve(self) -> list[tuple[float, float]]:
+        """Points by rate."""
+        return sorted(self.points.items())
 
 
 def highest(sustains: Callable[[float], bool], *, start: float, tolerance: float, stride: float = STRIDE) -> float:

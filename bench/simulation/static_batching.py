@@ -9,15 +9,16 @@ from bench.simulation.work import MemoryUse, StepWork
 
 
 class StaticBatchingSystem:
-    """Takes up to B of the earliest requests, where B is how many sequences of the longest length the memory holds, and
-    runs them until the last of them has ended: then all are answered, and the next batch begins.
+    """Takes up to ``most_rows`` sequences of the earliest requests, and runs them until the last of them has ended:
+    then all are answered, and the next batch begins.
 
-    Prompts are padded to the longest of the batch, and a sequence that has ended is computed on with the others.
+    Prompts are padded to the longest of the batch, and a sequence that has ended is computed on with the others. The
+    longest prompt and the longest output of a batch are together no longer than ``longest``.
     """
 
-    def __init__(self, slots: int, longest: int) -> None:
+    def __init__(self, slots: int, longest: int, most_rows: int) -> None:
         self._slots, self._longest = slots, longest
-        self._most_rows = slots // longest
+        self._most_rows = most_rows
         self._waiting: deque[Job] = deque()
         self._batch: list[Job] = []
         self._rows = self._prompt = self._output = self._done = 0
@@ -40,14 +41,14 @@ class StaticBatchingSystem:
         if self._batch:
             context = self._rows * (self._prompt + self._done)
             return StepWork(rows=self._rows, context=context, siblings=self._rows - len(self._batch))
-        while self._waiting and self._rows + self._waiting[0].width <= self._most_rows:
+        self._prompt = self._output = 0
+        while self._waiting and self._fits(self._waiting[0]):
             job = self._waiting.popleft()
             self._batch.append(job)
             self._rows += job.width
+            self._prompt, self._output = max(self._prompt, job.prompt), max(self._output, job.output)
         if not self._batch:
             return None
-        self._prompt = max(job.prompt for job in self._batch)
-        self._output = max(job.output for job in self._batch)
         padded = self._rows * self._prompt
         return StepWork(
             prompt_tokens=padded,
@@ -55,6 +56,10 @@ class StaticBatchingSystem:
             prompt_rows=self._rows,
             siblings=self._rows - len(self._batch),
         )
+
+    def _fits(self, job: Job) -> bool:
+        longest = max(self._prompt, job.prompt) + max(self._output, job.output)
+        return self._rows + job.width <= self._most_rows and longest <= self._longest
 
     def end_step(self, now: float) -> list[Job]:
         self._done += 1
@@ -73,7 +78,7 @@ class StaticBatchingSystem:
         own = [(job.width, job.prompt, job.output) for job in self._batch]
         final = sum(width * (prompt + output) for width, prompt, output in own)
         tokens = sum(width * (prompt + min(output, self._done)) for width, prompt, output in own)
-        reserved = self._rows * self._longest
+        reserved = self._rows * (self._prompt + self._output)
         return MemoryUse(tokens, final - tokens, reserved - final, self._slots - reserved)
 
     def sharing(self) -> tuple[int, int]:

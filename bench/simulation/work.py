@@ -13,7 +13,8 @@ class StepWork:
     sequences that they belong to. rows: sequences that get one token. context: tokens of KV that these read.
     siblings: how many of all these sequences are further ones of a request (samples, beams). block_size: tokens that
     lie together in memory; 0 where a sequence's KV is contiguous. copied_tokens: tokens of KV copied inside the
-    device's memory. swapped_blocks: blocks copied between host and device while nothing else runs.
+    device's memory. copies: how many of such copies are begun apart, on the mean; none where one kernel does them all.
+    swapped_blocks: blocks copied between host and device while nothing else runs.
     """
 
     prompt_tokens: int = 0
@@ -24,6 +25,7 @@ class StepWork:
     siblings: int = 0
     block_size: int = 0
     copied_tokens: int = 0
+    copies: float = 0.0
     swapped_blocks: int = 0
 
 

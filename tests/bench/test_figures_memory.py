@@ -48,7 +48,7 @@ def test_table_1_is_met_and_our_plan_leaves_a_tenth_of_what_is_left() -> None:
 
 @pytest.mark.parametrize("system", fig13.SYSTEMS)
 def test_the_memory_is_divided_without_a_rest(system: System) -> None:
-    case = fig13.Case(Workload.SHAREGPT, system, 300, seed=1)
+    case = fig13.Case(fig13.SHAREGPT, system, 300, seed=1)
     use = fig13._run(SMALL_SAMPLE, case).memory
     held = SMALL.slots if system is not System.PAGED else SMALL.slots // BLOCK * BLOCK
     assert use.total == pytest.approx(held)
@@ -118,7 +118,7 @@ def test_the_law_of_beams_is_recovered_from_what_it_draws() -> None:
 @pytest.mark.parametrize("size", [8, 256])
 def test_half_a_block_of_each_sequence_stays_empty(size: int) -> None:
     lengths = fig15.lengths_of(fig15.Case(Workload.SHAREGPT, "samples", 1), 250, SMALL_SAMPLE)
-    system = SMALL.build(System.PAGED, block_size=size)
+    system = SMALL.paged(size)
     outcome = simulate(system, COST, arriving(lengths, 1.0, 1), Window(50))
     being_computed = statistics.fmean(prompt for prompt, _ in lengths) * outcome.seconds / outcome.steps
     expected = outcome.running * (size + 1) / 2 + being_computed
@@ -130,7 +130,7 @@ def test_the_smallest_and_the_largest_blocks_serve_slower() -> None:
     lengths = fig15.lengths_of(fig15.Case(Workload.SHAREGPT, "samples", 1), 200, SMALL_SAMPLE)
     latency = {}
     for size in (1, 32, 256):
-        system = SMALL.build(System.PAGED, block_size=size)
+        system = SMALL.paged(size)
         outcome = simulate(system, COST, arriving(lengths, fig18.RATES[Workload.SHAREGPT], 1), Window(50))
         latency[size] = outcome.normalised_latency_s
     assert latency[1] > 1.2 * latency[32]

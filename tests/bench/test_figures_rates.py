@@ -183,7 +183,7 @@ def test_keeping_finds_whole_prompts_again_and_cut_ones_never() -> None:
     for name, limits in (("whole", Limits()), ("cut", Limits(prompt=512, answer=512))):
         users = Users([rounds_of(exchanges[:7] if name == "whole" else exchanges, limits)], 4)
         turns, before = users.turns(rate=0.3, count=60, seed=2)
-        simulate(InRounds(SMALL.build(System.PAGED, keep=True), before), SMALL.cost(), turns)
+        simulate(InRounds(SMALL.paged(keep=True), before), SMALL.cost(), turns)
         cut = [turn for turn in turns if turn.prompt == 512]
         assert all(turn.cached == 0 for turn in cut)
         hit[name] = sum(turn.cached for turn in turns) / sum(turn.prompt for turn in turns)

@@ -11,13 +11,19 @@ import pytest
 
 from bench.simulation.beams import SimulatedBeams, copied_beams
 from bench.simulation.buddy import BuddyAllocator
-from bench.simulation.contiguous import ContiguousSystem, reserve_exactly, reserve_most, reserve_power_of_two
+from bench.simulation.contiguous import (
+    ContiguousSystem,
+    RowLimits,
+    reserve_exactly,
+    reserve_most,
+    reserve_power_of_two,
+)
 from bench.simulation.job import Job
 from bench.simulation.jobs import arriving, pairs
 from bench.simulation.loop import Outcome, Window, simulate
 from bench.simulation.paged import PagedSystem
-from bench.simulation.rates import sustained_rate
-from bench.simulation.settings import LARGE, MIDDLE, SMALL, System
+from bench.simulation.rates import Runs, highest
+from bench.simulation.settings import LARGE, MIDDLE, SMALL, Setting, System
 from bench.simulation.static_batching import StaticBatchingSystem
 from bench.simulation.system import ServingSystem
 from bench.simulation.work import StepWork
@@ -38,10 +44,10 @@ class TokensCost:
 SYSTEMS: dict[str, Callable[[], ServingSystem]] = {
     "paged": lambda: PagedSystem(SLOTS // 16),
     "kept": lambda: PagedSystem(SLOTS // 16, keep=True),
-    "max": lambda: ContiguousSystem(SLOTS, reserve_most(512), max_rows=64, most_prompt_tokens=512),
-    "pow2": lambda: ContiguousSystem(SLOTS, reserve_power_of_two(512), max_rows=64, most_prompt_tokens=512),
-    "oracle": lambda: ContiguousSystem(SLOTS, reserve_exactly(512), max_rows=64, most_prompt_tokens=512),
-    "static": lambda: StaticBatchingSystem(SLOTS, 512),
+    "max": lambda: ContiguousSystem(SLOTS, reserve_most(512), RowLimits(64, 512)),
+    "pow2": lambda: ContiguousSystem(SLOTS, reserve_power_of_two(512), RowLimits(64, 512)),
+    "oracle": lambda: ContiguousSystem(SLOTS, reserve_exactly(512), RowLimits(64, 512)),
+    "static": lambda: StaticBatchingSystem(SLOTS, 512, SLOTS // 512),
 }
 
 
@@ -86,10 +92,31 @@ def test_a_static_batch_answers_all_when_the_last_has_ended_and_then_takes_the_n
     assert jobs[2].end_s == pytest.approx(50.02 + 1.01)
 
 
+def test_a_static_batch_has_room_for_its_longest_prompt_with_its_longest_output() -> None:
+    """Neither of the two is too long, but a padded batch of both would be."""
+    jobs = [Job(0, 0.0, 500, 5), Job(1, 0.0, 10, 400)]
+    simulate(SYSTEMS["static"](), TokensCost(), jobs)
+    assert (jobs[0].end_s or 0) < (jobs[1].first_token_s or 0)
+
+
+def test_orcas_beams_copy_what_they_have_reserved_and_begin_each_copy_apart() -> None:
+    works: list[StepWork] = []
+    jobs = [Job(0, 0.0, 10, 20, beam_width=4)]
+    simulate(SYSTEMS["max"](), TokensCost(), jobs, observe=lambda now, work: works.append(work))
+    copying = [work for work in works if work.copies]
+    assert len(copying) >= len(works) - 1
+    assert all(0 < work.copies <= 4 for work in copying)
+    assert all(work.copied_tokens == pytest.approx(work.copies * 512, rel=0.5) for work in copying)
+    cost = SMALL.cost()
+    apart, together = (StepWork(rows=4, copied_tokens=512, copies=copies) for copies in (3, 0))
+    begun = 3 * 2 * SMALL.model.layers * cost.efficiency.transfer_s
+    assert cost.seconds(apart) - cost.seconds(together) == pytest.approx(begun)
+
+
 def test_first_come_first_served_holds_back_who_would_fit() -> None:
     """Half the memory is taken, the second needs all of it: the third waits, though it would fit."""
     jobs = [Job(0, 0.0, 1024, 1024), Job(1, 0.1, 2048, 2048), Job(2, 0.2, 8, 8)]
-    system = ContiguousSystem(SLOTS, reserve_exactly(4096), max_rows=8, most_prompt_tokens=4096)
+    system = ContiguousSystem(SLOTS, reserve_exactly(4096), RowLimits(8, 4096))
     simulate(system, TokensCost(), jobs)
     assert (jobs[0].end_s or 0) < (jobs[1].first_token_s or 0)
     assert (jobs[1].end_s or 0) < (jobs[2].first_token_s or 0)
@@ -158,18 +185,23 @@ def test_a_hopeless_run_ends_early_and_a_good_one_does_not() -> None:
 def test_the_sustained_rate_is_where_the_limit_is_crossed() -> None:
     lengths = pairs(Workload.ALPACA, 200, random.Random(2))
 
+    tried: dict[float, Outcome] = {}
+
     def run(rate: float) -> Outcome:
-        return simulate(
-            SYSTEMS["oracle"](), TokensCost(), arriving(lengths, rate, 7), Window(20, latency_limit_s=2.0)
-        )  # fmt: skip
+        window = Window(20, latency_limit_s=2.0)
+        tried[rate] = simulate(SYSTEMS["oracle"](), TokensCost(), arriving(lengths, rate, 7), window)
+        return tried[rate]
 
     for start in (0.001, 0.2, 100.0):
-        found = sustained_rate(run, limit_s=2.0, start=start, tolerance=0.02)
-        assert run(found.rate).normalised_latency_s <= 2.0
-        above = next(point for point in found.points if point.rate > found.rate)
-        assert above.latency_s is None or above.latency_s > 2.0
-        assert above.rate <= found.rate * 1.02
-        assert [point.rate for point in found.points] == sorted(point.rate for point in found.points)
+        tried.clear()
+        runs = Runs(run, limit_s=2.0)
+        rate = highest(runs.sustains, start=start, tolerance=0.02)
+        assert runs.best is not None
+        assert runs.best.normalised_latency_s == runs.points[rate] <= 2.0
+        above = min(at for at in tried if at > rate)
+        assert above <= rate * 1.02
+        assert tried[above].lost or tried[above].normalised_latency_s > 2.0
+        assert [at for at, _ in runs.curve] == sorted(runs.points)
 
 
 @pytest.mark.parametrize("name", ["paged", "oracle", "static"])
@@ -246,6 +278,29 @@ def test_the_machines_are_those_of_table_1() -> None:
     assert [SMALL.slots, LARGE.slots] == [15_728, 60_074]
     assert MIDDLE.slots == pytest.approx(9_700, rel=0.01)
     assert [setting.model.kv_bytes_per_token for setting in (SMALL, MIDDLE, LARGE)] == [819_200, 2_359_296, 4_718_592]
+
+
+@pytest.mark.parametrize(("setting", "rows"), [(SMALL, (5, 14, 7)), (MIDDLE, (2, 8, 4)), (LARGE, (24, 80, 29))])
+def test_fastertransformer_has_the_authors_batches_and_no_python(setting: Setting, rows: tuple[int, int, int]) -> None:
+    for workload, most in zip((Workload.SHAREGPT, Workload.ALPACA, Workload.WMT16), rows, strict=True):
+        system = setting.build(System.STATIC, workload)
+        for number in range(100):
+            system.arrive(Job(number, 0.0, 10, 10), 0.0)
+        system.begin_step(0.0)
+        assert system.running == most
+    compiled, python = (setting.cost(system).host_s(StepWork(rows=24)) for system in (System.STATIC, System.ORACLE))
+    assert compiled < python / 5
+
+
+def test_finding_a_block_costs_every_head_the_same() -> None:
+    """A kernel looks a block up for each head: dividing the heads among devices divides that, and no more."""
+    works = [StepWork(rows=8, context=8000, block_size=size) for size in (16, 0)]
+    seconds = {}
+    for setting in (SMALL, LARGE):
+        paged, contiguous = (setting.cost().attention_s(work) for work in works)
+        heads = setting.model.hidden / 128
+        seconds[setting] = (paged - contiguous) * setting.devices / setting.model.layers / heads
+    assert seconds[SMALL] == pytest.approx(seconds[LARGE])
 
 
 @pytest.mark.parametrize("system", System)
