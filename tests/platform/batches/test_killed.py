@@ -144,7 +144,7 @@ async def test_a_worker_killed_while_it_writes_the_files_has_its_work_done_again
 async def test_what_was_in_flight_at_a_kill_is_settled_once(
     client: AsyncOpenAI, submit: Any, engine: str, acme: Any
 ) -> None:
-    asked = lines(30, ignore_eos=True, max_tokens=1000)
+    asked = lines(30, ignore_eos=True, max_tokens=300)
     batch = await submit(asked)
 
     async def are_running() -> bool:
