@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from bench.report.axis import Axis
 
@@ -30,24 +31,48 @@ def within(pixels: Sequence[Point], top: float) -> Iterator[list[Point]]:
         yield piece
 
 
-def beyond(points: Sequence[Point], along: Axis, up: Axis) -> Iterator[tuple[float, list[Point]]]:
-    """Runs of points beyond the end of the y axis, each with the pixel x at which the line gets there."""
-    before: Point | None = None
-    run: list[Point] = []
-    x = 0.0
-    for point in points:
-        if point[1] > up.most:
-            pixel = (along.place(point[0]), up.place(point[1]))
-            if not run:
-                x = pixel[0] if before is None else _crossing(before, pixel, up.end)[0]
-            run.append(point)
+@dataclass(frozen=True)
+class Run:
+    """Points beyond the end of the y axis, one after the other. ``begin``, ``end``: the pixels x at which the line
+    leaves the plot and comes back, or of the first and the last point where it does not.
+    """
+
+    points: Sequence[Point]
+    begin: float
+    end: float
+
+
+def beyond(points: Sequence[Point], along: Axis, up: Axis) -> Iterator[Run]:
+    """The runs of points beyond the end of the y axis."""
+    pixels = [(along.place(x), up.place(y)) for x, y in points]
+    for out, indices in itertools.groupby(range(len(points)), key=lambda index: points[index][1] > up.most):
+        if not out:
             continue
-        if run:
-            yield x, run
-            run = []
-        before = (along.place(point[0]), up.place(point[1]))
-    if run:
-        yield x, run
+        run = list(indices)
+        first, last = run[0], run[-1]
+        begin = _crossing(pixels[first - 1], pixels[first], up.end) if first else pixels[first]
+        end = _crossing(pixels[last + 1], pixels[last], up.end) if last + 1 < len(points) else pixels[last]
+        yield Run([points[index] for index in run], begin[0], end[0])
+
+
+def touches(line: Sequence[Point], box: tuple[float, float, float, float]) -> bool:
+    """Whether a line has a part in a box (left, top, right, bottom)."""
+    return any(_touches(here, there, box) for here, there in itertools.pairwise(line))
+
+
+def _touches(here: Point, there: Point, box: tuple[float, float, float, float]) -> bool:
+    """By the shares of the way at which each pair of the box's sides is passed (Liang and Barsky 1984)."""
+    begin, end = 0.0, 1.0
+    for axis in (0, 1):
+        at, way = here[axis], there[axis] - here[axis]
+        low, high = box[axis], box[axis + 2]
+        if way == 0:
+            if not low <= at <= high:
+                return False
+            continue
+        first, last = sorted(((low - at) / way, (high - at) / way))
+        begin, end = max(begin, first), min(end, last)
+    return begin <= end
 
 
 def _crossing(here: Point, there: Point, y: float) -> Point:

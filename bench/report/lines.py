@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.report import frame
 from bench.report.axis import Axis, Scale, axis, check_value, number
-from bench.report.clipping import Point, beyond, thinned, within
+from bench.report.clipping import Point, Run, beyond, thinned, touches, within
 from bench.report.svg import LIGHT, document, escape, rule, text, width_of
 
 SHAPES = (
@@ -21,9 +22,17 @@ SHAPES = (
 )
 """Circle, square, diamond, triangles up and down, cross: a series is told by its shape as well as by its colour."""
 BEYOND = "M0 -8L5 0H-5Z"
+STACKED, MOST_STACKED = 5, 2
+"""Pixels by which a triangle stands above another at the same x, and how many do."""
 MOST_SERIES = math.lcm(len(SHAPES), len(LIGHT))
 MOST_SHAPES = 40
 """A line with more points is drawn without shapes."""
+NAME = 11
+"""Size of a mark's name."""
+CLEAR = 5
+"""Pixels between a mark's name and points and lines, which are as thick as shapes."""
+PLACES = (1, 0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125)
+"""Where along the plot a mark's name may stand, 1 the right end: the first that covers nothing."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,8 @@ def lines(
     y_max: float | None = None,
     marks: Sequence[Mark] = (),
 ) -> str:
-    """The SVG. A linear y axis includes 0. ``y_max``: its end; where a line goes beyond, a triangle says how far.
+    """The SVG. A linear y axis includes 0. ``y_max``: its end; a triangle there stands for each point beyond, with
+    a thin line to it from where the line leaves the plot.
 
     Raises:
         ValueError: no series has a point; there are more than 24 series; a value has no place on its axis.
@@ -82,8 +92,11 @@ def lines(
     parts += [*frame.upward(up, area, y_label), *frame.across(along, area, x_label)]
     for place, one in enumerate(series):
         parts += _drawn(one, _identity(one, place), along, up)
+    parts += _beyond(series, along, up)
+    seen = [piece for one in series for points in (one.points, one.paper) for piece in _seen(points, along, up)]
     for mark in marks:
-        parts += _marked(mark, along, up, area)
+        others = [_across(other, along, up, area) for other in marks if other is not mark]
+        parts += _marked(mark, along, up, area, [*seen, *others])
     return document(title, frame.WIDTH, bottom + 56, parts)
 
 
@@ -127,7 +140,7 @@ def _legend(series: Sequence[Series], beyond: bool) -> Iterator[frame.Entry]:
 
 
 def _drawn(one: Series, identity: int, along: Axis, up: Axis) -> list[str]:
-    """A series' line, a shape at each point, a triangle where it leaves the axis; the same for the paper's."""
+    """A series' line and a shape at each point within the axis; the same for the paper's."""
     parts = [f'<g class="{_colour(identity)} series" aria-label="{escape(one.label)}">']
     parts += _line(one.points, one.label, identity, along, up, dashed=one.dashed)
     if one.paper:
@@ -151,29 +164,74 @@ def _line(
             _shape(identity, along.place(x), up.place(y), f"{label}: {number(x)}, {number(y)}", look=look)
             for x, y in inside
         ]
-    for x, run in beyond(points, along, up):
-        most = max(y for _, y in run)
-        what = f"{label}: {len(run)} {'value' if len(run) == 1 else 'values'} beyond the axis, up to {number(most)}"
-        parts.append(_triangle(x, up.end, what))
     return parts
 
 
-def _marked(mark: Mark, along: Axis, up: Axis, area: frame.Area) -> list[str]:
-    """A line across the plot, with its name above the plot, or at the right end."""
+def _beyond(series: Sequence[Series], along: Axis, up: Axis) -> list[str]:
+    """At the end of the axis: what stands for the points beyond it."""
+    parts: list[str] = []
+    taken: Counter[int] = Counter()
+    for place, one in enumerate(series):
+        group = []
+        for points, label in ((one.points, one.label), (one.paper, f"{one.label}, the paper's")):
+            each = len(points) <= MOST_SHAPES and (points is one.paper or not one.dashed)
+            for run in beyond(points, along, up):
+                group += _gone(run, label, along, up, taken, each=each)
+        if group:
+            parts += [f'<g class="{_colour(_identity(one, place))}">', *group, "</g>"]
+    return parts
+
+
+def _gone(run: Run, label: str, along: Axis, up: Axis, taken: Counter[int], *, each: bool) -> list[str]:
+    """A triangle over ``each`` point's own x, or over the greatest's alone, and a thin line to them from where the line
+    leaves the plot. ``taken``: triangles by pixel; those at one x stand upon each other."""
+    shown = run.points if each else [max(run.points, key=lambda point: point[1])]
+    places = [along.place(x) for x, _ in shown]
+    first, last = min(run.begin, run.end, *places), max(run.begin, run.end, *places)
+    parts = [rule(first, up.end, last, up.end, "line thin gone")] if last > first else []
+    for (x, y), pixel in zip(shown, places, strict=True):
+        told = f"{label}: {number(x)}, {number(y)}, beyond the axis"
+        if len(shown) < len(run.points):
+            told += f", the greatest of {len(run.points)}"
+        parts.append(_triangle(pixel, up.end - STACKED * min(taken[round(pixel)], MOST_STACKED), told))
+        taken[round(pixel)] += 1
+    return parts
+
+
+def _seen(points: Sequence[Point], along: Axis, up: Axis) -> Iterator[Sequence[Point]]:
+    """The pixels of a line's pieces and of its points, as far as they lie within the axis."""
+    pixels = thinned([(along.place(x), up.place(y)) for x, y in points])
+    yield from within(pixels, up.end)
+    yield from ([pixel, pixel] for pixel in pixels if pixel[1] >= up.end)
+
+
+def _across(mark: Mark, along: Axis, up: Axis, area: frame.Area) -> Sequence[Point]:
+    """A mark's line, from end to end."""
     if mark.x is not None:
-        x = along.place(mark.x)
-        half = width_of(mark.label, 11) / 2
-        middle = min(max(x, area.left + half), frame.WIDTH - 4 - half)
-        return [
-            rule(x, area.top, x, area.bottom, "mark"),
-            text(middle, area.top - 5, mark.label, "soft value halo", anchor="middle"),
-        ]
+        return [(along.place(mark.x), area.top), (along.place(mark.x), area.bottom)]
     assert mark.y is not None
-    y = up.place(mark.y)
-    return [
-        rule(area.left, y, area.right, y, "mark"),
-        text(area.right - 4, y - 5, mark.label, "soft value halo", anchor="end"),
-    ]
+    return [(area.left, up.place(mark.y)), (area.right, up.place(mark.y))]
+
+
+def _marked(mark: Mark, along: Axis, up: Axis, area: frame.Area, others: Sequence[Sequence[Point]]) -> list[str]:
+    """A line across the plot, with its name above the plot, or beside the line where it covers least of ``others``."""
+    (x, y), end = _across(mark, along, up, area)
+    line = rule(x, y, *end, "mark")
+    width = width_of(mark.label, NAME)
+    if mark.x is not None:
+        middle = min(max(x, area.left + width / 2), frame.WIDTH - 4 - width / 2)
+        return [line, text(middle, area.top - 5, mark.label, "soft value halo", anchor="middle")]
+    room = area.right - area.left - 8 - width
+    places = [(area.left + 4 + share * room, base) for share in PLACES for base in (y - 5, y + 13)]
+    inside = [place for place in places if area.top <= place[1] - NAME and place[1] + 4 <= area.bottom] or places
+
+    def covered(place: Point) -> int:
+        left, base = place
+        box = (left - CLEAR, base - NAME + 2 - CLEAR, left + width + CLEAR, base + 2 + CLEAR)
+        return sum(touches(other, box) for other in others)
+
+    left, base = min(inside, key=covered)
+    return [line, text(left, base, mark.label, "soft value halo")]
 
 
 def _identity(one: Series, place: int) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench.report.clipping import MOST_POINTS
 from bench.report.plots import BarSeries, Mark, Series, bars, distribution, lines
-from bench.report.svg import DARK, GROUNDS, LIGHT
+from bench.report.svg import DARK, GROUNDS, LIGHT, width_of
 
 HOSTILE = "<script>alert('\"&\x00')</script>"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -95,12 +95,13 @@ def test_the_papers_points_are_hollow_beside_ours() -> None:
     assert "the paper's" in {element.text for element in root.iter(f"{SVG}text")}
 
 
-def test_a_line_that_leaves_the_axis_is_cut_there_and_marked_with_how_far_it_goes() -> None:
+def test_a_line_that_leaves_the_axis_is_cut_there_and_its_points_beyond_stand_over_their_own_x() -> None:
     root = parsed(lines("t", "x", "y", [Series("a", [(0, 0.5), (1, 1.5), (2, 7), (3, 0)])], y_max=1.0))
-    [beyond] = shapes(root, "beyond")
-    x, y = place(beyond)
-    assert (reading(root, "x", x), reading(root, "y", y)) == pytest.approx((0.5, 1.0), abs=0.005)
-    assert told(beyond) == "a: 2 values beyond the axis, up to 7"
+    gone = shapes(root, "beyond")
+    assert [told(shape) for shape in gone] == ["a: 1, 1.5, beyond the axis", "a: 2, 7, beyond the axis"]
+    for x, shape in zip((1, 2), gone, strict=True):
+        read = reading(root, "x", place(shape)[0]), reading(root, "y", place(shape)[1])
+        assert read == pytest.approx((x, 1.0), abs=0.005)
     first, second = root.iter(f"{SVG}polyline")
     corners = [
         reading(root, axis, float(pixel))
@@ -109,14 +110,51 @@ def test_a_line_that_leaves_the_axis_is_cut_there_and_marked_with_how_far_it_goe
         for axis, pixel in zip("xy", corner.split(","), strict=True)
     ]
     assert corners == pytest.approx([0, 0.5, 0.5, 1, 2 + 6 / 7, 1, 3, 0], abs=0.01)
-    assert len(shapes(root, "point")) == 2 + 1  # the points inside, and the triangle
+    assert away(root) == [pytest.approx((0.5, 2 + 6 / 7), abs=0.01)]
+    assert len(shapes(root, "point")) == 2 + 2  # the points inside, and the triangles
     assert "beyond the axis" in {element.text for element in root.iter(f"{SVG}text")}
 
 
-def test_lines_that_begin_beyond_the_axis_or_lie_there_are_marked_at_their_first_point() -> None:
-    root = parsed(lines("t", "x", "y", [Series("a", [(1, 9), (2, 9)]), Series("b", [(0, 9), (2, 0)])], y_max=1.0))
-    assert [told(shape)[:4] for shape in shapes(root, "beyond")] == ["a: 2", "b: 1"]
-    assert [round(reading(root, "x", place(shape)[0]), 2) for shape in shapes(root, "beyond")] == [1, 0]
+def away(root: Element) -> list[tuple[float, float]]:
+    """From which x to which x a line is beyond the axis, as is drawn along its end."""
+    return [
+        (reading(root, "x", float(line.attrib["x1"])), reading(root, "x", float(line.attrib["x2"])))
+        for line in of_class(root, "gone")
+    ]
+
+
+def test_a_line_that_ends_beyond_the_axis_is_led_to_its_last_point() -> None:
+    root = parsed(lines("t", "block size", "y", [Series("a", [(128, 0.5), (256, 1.5)])], x_scale="log2", y_max=1.0))
+    [shape] = shapes(root, "beyond")
+    assert told(shape) == "a: 256, 1.5, beyond the axis"
+    assert reading(root, "x", place(shape)[0], math.log) == pytest.approx(math.log(256), abs=0.005)
+    [line] = of_class(root, "gone")
+    ends = [reading(root, "x", float(line.attrib[end]), math.log) for end in ("x1", "x2")]
+    assert ends == pytest.approx([math.log(128) + math.log(2) / 2, math.log(256)], abs=0.01)
+
+
+def test_lines_that_begin_beyond_the_axis_or_lie_there_are_marked_at_their_points() -> None:
+    series = [Series("a", [(1, 9), (2, 9)]), Series("b", [(0, 9), (2, 0)]), Series("c", [(4, 9)])]
+    root = parsed(lines("t", "x", "y", series, y_max=1.0))
+    assert [told(shape).partition(",")[0] for shape in shapes(root, "beyond")] == ["a: 1", "a: 2", "b: 0", "c: 4"]
+    assert [round(reading(root, "x", place(shape)[0]), 2) for shape in shapes(root, "beyond")] == [1, 2, 0, 4]
+    assert away(root) == [pytest.approx((1, 2), abs=0.01), pytest.approx((0, 16 / 9), abs=0.01)]
+
+
+def test_points_beyond_the_axis_at_one_x_are_all_seen() -> None:
+    series = [Series("a", [(1, 9), (2, 0)], paper=[(1, 8)]), Series("b", [(1, 7), (2, 0)])]
+    gone = shapes(parsed(lines("t", "x", "y", series, y_max=1.0)), "beyond")
+    assert [told(shape) for shape in gone] == [
+        "a: 1, 9, beyond the axis", "a, the paper's: 1, 8, beyond the axis", "b: 1, 7, beyond the axis",
+    ]  # fmt: skip
+    assert len({place(shape) for shape in gone}) == 3
+
+
+def test_of_many_points_beyond_the_axis_the_greatest_is_marked() -> None:
+    points = [(number, 5.0 + (number == 30)) for number in range(60)]
+    for one in (Series("a", points), Series("a", points[20:40], dashed=True)):
+        [shape] = shapes(parsed(lines("t", "x", "y", [one], y_max=1.0)), "beyond")
+        assert told(shape) == f"a: 30, 6, beyond the axis, the greatest of {len(one.points)}"
 
 
 def test_without_an_end_of_the_axis_nothing_is_beyond_it() -> None:
@@ -233,6 +271,41 @@ def test_marks_stand_at_their_values_and_widen_the_axes() -> None:
         lines("t", "x", "y", [Series("a", [(1, 1)])], marks=[Mark("goal")])
     with pytest.raises(ValueError, match="lies beyond the axis"):
         lines("t", "x", "y", [Series("a", [(1, 1)])], y_max=1, marks=[Mark("goal", y=2)])
+
+
+RISING, FALLING = [(0, 0.0), (5, 5.0), (10, 10.0)], [(0, 10.0), (5, 5.0), (10, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("series", "y", "where"),
+    [
+        ([Series("a", [(0, 10.0), (3, 0.0), (10, 0.0)])], 5, ("right", "above")),
+        ([Series("a", [(0, 1.0), (8, 4.8), (9, 5.2), (10, 10.0)])], 5, ("left", "above")),
+        ([Series("a", [(0, 4.0), (1, 6.0), (9, 6.5), (10, 4.0)])], 5, ("middle", "above")),
+        ([Series("a", [(9, 5.2), (9.5, 5.2)])], 5, ("right", "below")),
+        ([Series("a", RISING), Series("b", FALLING)], 9.9, ("middle", "below")),
+        ([Series("a", [(0, 10.0), (10, 0.1)])], 0, ("left", "above")),
+        ([Series("a", RISING), Series("b", [(0, 10.0), (10, 10.0)])], 5, ("right", "above")),
+    ],
+)
+def test_a_marks_name_covers_no_point_and_no_line(series: list[Series], y: float, where: tuple[str, str]) -> None:
+    root = parsed(lines("t", "x", "y", series, marks=[Mark("sustained below", y=y)]))
+    [name] = [element for element in root.iter(f"{SVG}text") if element.text == "sustained below"]
+    left, base = float(name.attrib["x"]), float(name.attrib["y"])
+    right, top = left + width_of("sustained below", 11), base - 9
+    for line in root.iter(f"{SVG}polyline"):
+        corners = [tuple(map(float, corner.split(","))) for corner in line.attrib["points"].split()]
+        for (x1, y1), (x2, y2) in itertools.pairwise(corners):
+            for step in range(201):
+                x, up = x1 + (x2 - x1) * step / 200, y1 + (y2 - y1) * step / 200
+                assert not (left <= x <= right and top <= up <= base + 2)
+    [mark] = of_class(root, "mark")
+    assert float(mark.attrib["x1"]) <= left < right <= float(mark.attrib["x2"])
+    assert all(not (left <= x <= right and top <= up <= base + 2) for x, up in map(place, shapes(root)))
+    begin, end, across = (float(mark.attrib[name]) for name in ("x1", "x2", "y1"))
+    found = "right" if end - right < 5 else "left" if left - begin < 5 else "middle"
+    assert (found, "above" if base < across else "below") == where
+    assert abs(base - across) < 14
 
 
 def test_a_long_line_keeps_its_extremes_and_not_more_points_than_can_be_seen() -> None:
