@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,8 +27,11 @@ def read_keys(path: Path) -> Keys:
     except ValueError:
         raise KeysUnusable(f"{expected}; this is no JSON") from None
     keys = list(content.values()) if isinstance(content, dict) else content
-    if not isinstance(keys, list) or not keys or not all(isinstance(key, str) and key.isascii() for key in keys):
+    if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
         raise KeysUnusable(expected)
+    wrong = [tenant for tenant, key in by_tenant(content).items() if not re.fullmatch("[!-~]+", key)]
+    if wrong:
+        raise KeysUnusable(f"{path}: empty, or with spaces, line ends or letters beyond ASCII: {', '.join(wrong)}")
     return content
 
 

@@ -24,7 +24,7 @@ SENDER_GOAL = "<=0.1"
 class Tenant:
     """One tenant's part. service: computed prompt tokens and twice the output tokens of its answers. served_share: of
     the tokens asked for (prompt, and twice the output), what it got until the last arrival; None where nothing was
-    asked for. Times are of answered requests; None without any."""
+    asked for, or all arrived at once. Times are of answered requests; None without any."""
 
     name: str
     asked: int
@@ -76,7 +76,7 @@ def _tenant(name: str, records: Sequence[Record], until: float) -> Tenant:
         cached_tokens=cached,
         output_tokens=outputs,
         service=prompts - cached + OUTPUT_PRICE * outputs,
-        served_share=sum(served_until(record, until) for record in records) / asked if asked else None,
+        served_share=sum(served_until(record, until) for record in records) / asked if asked and until else None,
         ttft_p50_s=percentile(ttfts, 50) if ttfts else None,
         ttft_p95_s=percentile(ttfts, 95) if ttfts else None,
         end_to_end_p50_s=percentile([record.end_to_end_s for record in answered], 50) if answered else None,
@@ -125,7 +125,8 @@ def _add_counts(results: Results, records: Sequence[Record], answered: Sequence[
     results.add_value("replay.errors", dict(errors.most_common()))
     if length := last_arrival_s(records):
         results.add("replay.offered_req_s", len(records) / length, unit="req/s")
-        results.add("replay.seconds", max(record.end_s or record.due_s for record in records), unit="s")
+    if seconds := max((record.end_s or record.due_s for record in records), default=0.0):
+        results.add("replay.seconds", seconds, unit="s")
 
 
 def _add_percentiles(
@@ -141,6 +142,10 @@ def _add_percentiles(
 def _add_fairness(results: Results, records: Sequence[Record]) -> None:
     tenants = tenants_of(records)
     results.add_value("replay.tenants", tenants)
-    if len(tenants) > 1:
-        results.add("replay.jain_service", jain([tenant.service for tenant in tenants]))
-        results.add("replay.jain_served_share", jain([tenant.served_share or 0.0 for tenant in tenants]))
+    indices = {
+        "service": [float(tenant.service) for tenant in tenants],
+        "served_share": [tenant.served_share or 0.0 for tenant in tenants],
+    }
+    for name, values in indices.items():
+        if len(values) > 1 and any(values):  # nothing was shared, fairly or not, where nobody got anything
+            results.add(f"replay.jain_{name}", jain(values))

@@ -45,10 +45,14 @@ API key. Times are as a client sees them, from sending a request. Prompts were m
 says they share, and no tenant's prompt is ever found in another tenant's cache."""
 
 
-def write_page(path: Path, trace: str, results: Results, records: Sequence[Record]) -> None:
-    """Write it. results: with the figures of the same records."""
+def write_page(
+    path: Path, trace: str, results: Results, records: Sequence[Record], incomplete: str | None = None
+) -> None:
+    """Write it. results: with the figures of the same records. incomplete: why the replay did not come to its end."""
     values = {result["name"].removeprefix("replay."): result["value"] for result in results.results}
     page = Page(f"Replay of {Path(trace).name}", INTRO)
+    if incomplete is not None:
+        page.section("Not complete", f"The replay did not come to its end: {incomplete}")
     _summary(page, values)
     _latency(page, values, [record for record in records if record.is_answered])
     _time(page, records)
@@ -76,13 +80,13 @@ def _summary(page: Page, values: dict[str, Any]) -> None:
         ("Prompt tokens per second", values.get("prompt_tok_s")),
         ("Share of prompt tokens found in the prefix cache", values.get("hit_ratio")),
     ]
-    page.table(("of this replay", ""), rows)
+    page.table(("of this replay", ""), [row for row in rows if row[1] is not None])
     if values["errors"]:
         page.table(("error", "requests"), list(values["errors"].items()), "Errors, by the API's code")
 
 
 def _latency(page: Page, values: dict[str, Any], answered: Sequence[Record]) -> None:
-    page.section("Latency", "Of the requests that were answered.")
+    page.section("Latency", "Of the requests that were answered." if answered else "No request was answered.")
     if not answered:
         return
     names = {"ttft": "Time to first token", "inter_token": "Between tokens", "end_to_end": "To the end of the answer"}
@@ -136,14 +140,16 @@ def _tenants(page: Page, values: dict[str, Any], records: Sequence[Record]) -> N
         "Tokens are of answered requests; times to the first token and to the end are in seconds."
     )
     page.section("Tenants", text)
-    index = ""
-    if "jain_service" in values:
-        index = (
-            f"Jain's index (1: all have the same): service {values['jain_service']:.3f}, "
-            f"served share {values['jain_served_share']:.3f}"
-        )
-    page.table(list(TENANT_COLUMNS), [[of(one) for of in TENANT_COLUMNS.values()] for one in tenants], index)
+    indices = {"service": values.get("jain_service"), "served share": values.get("jain_served_share")}
+    told = ", ".join(f"{name} {index:.3f}" for name, index in indices.items() if index is not None)
+    columns = {name: cells for name, of in TENANT_COLUMNS.items() if _has_some(cells := [of(one) for one in tenants])}
+    rows = list(zip(*columns.values(), strict=True))
+    page.table(list(columns), rows, told and f"Jain's index (1: all have the same): {told}")
     _tenant_plots(page, sorted(tenants, key=lambda one: -one.service)[:MOST_TENANTS], records, len(tenants))
+
+
+def _has_some(cells: Sequence[Cell]) -> bool:
+    return any(cell is not None for cell in cells)
 
 
 def _tenant_plots(page: Page, shown: Sequence[Tenant], records: Sequence[Record], total: int) -> None:

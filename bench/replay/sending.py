@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.http_client import Refused
 from bench.replay.record import Record
-from bench.replay.server import Server
+from bench.replay.server import NO_API, Server, ServerUnusable, code_and_message, in_one_line, shortened
 from bench.traces.content import Content
 from bench.traces.request import TracedRequest
 
@@ -40,13 +40,29 @@ class Sender:
         self._ended = ended
 
     async def warm_up(self) -> None:
-        """One token for every tenant: keys are checked, connections and code have been used. Raises Refused."""
+        """One token for every tenant: keys are checked, connections and code have been used. Raises ServerUnusable."""
         request = TracedRequest(0.0, 16, 1)
-        for number, key in enumerate(self._keys.values()):
+        for number, (tenant, key) in enumerate(self._keys.items()):
             body = self.body(self._content.prompt(request, -1 - number), 1)
-            async with self._server.address.connection(key) as connection:
-                async for _ in connection.events(self._path, body):
-                    pass
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    failed = await self._first_error(body, key)
+            except Refused as refusal:
+                failed = in_one_line(refusal, key)
+            except TimeoutError:
+                failed = f"no answer within {self._timeout_s:g} s"
+            except NO_API as error:
+                failed = shortened(f"{type(error).__name__}: {error}", key)
+            if failed:
+                raise ServerUnusable(f"a first request of one token for {tenant} failed: {failed}")
+
+    async def _first_error(self, body: dict[str, Any], key: str) -> str:
+        """Of an answer that is a stream; "" without one."""
+        async with self._server.address.connection(key) as connection:
+            async for event in connection.events(self._path, body):
+                if error := event.get("error"):
+                    return shortened(code_and_message(error), key)
+        return ""
 
     async def replay(self, requests: Sequence[TracedRequest], records: Sequence[Record]) -> None:
         """Send each when its record says that it is due, and fill the record in. Returns when all have ended.
@@ -80,7 +96,7 @@ class Sender:
             record.outcome = _code_of(refusal)
         except TimeoutError:
             record.outcome = "timeout"
-        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+        except NO_API:
             record.outcome = "connection_lost" if record.text_s else "connection_failed"
         record.end_s = self._now()
         self._ended()

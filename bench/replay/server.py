@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 import shlex
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from bench.daemon import Daemon
 from bench.http_client import Connection, Refused
 from bench.installation import Installation
 from pagoda_inference.client import EngineUnavailable
+
+LIST_TIMEOUT_S = 30.0
+"""For the list of a server's models, which costs it nothing."""
+MOST_SAID = 100
+"""Characters of what a server said, in an error of one line."""
+NO_API = (OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, asyncio.LimitOverrunError)
+"""What a connection raises, and what is raised where the other side speaks something else than the API."""
 
 
 class ServerUnusable(RuntimeError):
@@ -53,18 +64,48 @@ def parse_url(url: str) -> Address:
     return Address(parts.hostname, port, parts.scheme == "https", path)
 
 
-async def find_model(address: Address, key: str, name: str | None) -> Server:
-    """The model of that name, or the first that the server has. Raises ServerUnusable."""
+def in_one_line(refusal: Refused, key: str) -> str:
+    """The status and the beginning of what the server said with it: an error's code and message, or whatever it is.
+
+    key: the API key that was sent, which no message shows.
+    """
+    said = refusal.content.decode(errors="replace")
+    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        said = code_and_message(json.loads(said)["error"])
+    return f"{refusal.status} {shortened(said, key)}".rstrip()
+
+
+def code_and_message(error: Mapping[str, Any]) -> str:
+    """Of an error as the API has it."""
+    return f"{error.get('code') or error.get('type')}: {error.get('message')}"
+
+
+def shortened(said: str, key: str) -> str:
+    """What a server said, in one line of printable characters, without the API key that was sent."""
+    text = " ".join(said.replace(key, "…").split())
+    text = "".join(character if character.isprintable() else "?" for character in text)
+    return text if len(text) <= MOST_SAID else f"{text[:MOST_SAID]}…"
+
+
+async def find_model(
+    address: Address, key: str, name: str | None, *, tenant: str = "", timeout_s: float = LIST_TIMEOUT_S
+) -> Server:
+    """The model of that name, or the first that the server has. tenant: whose key it is. Raises ServerUnusable."""
     where = f"{address.host}:{address.port}"
     try:
-        async with address.connection(key) as connection:
+        async with asyncio.timeout(timeout_s), address.connection(key) as connection:
             models = (await connection.get_json(f"{address.path}/v1/models"))["data"]
         contexts = {str(model["id"]): int(model["context_length"]) for model in models}
-    except (OSError, EOFError) as error:
+    except TimeoutError:
+        raise ServerUnusable(f"{where} did not list its models within {timeout_s:g} s") from None
+    except EOFError:
+        raise ServerUnusable(f"{where} closed the connection before it had listed its models") from None
+    except OSError as error:
         raise ServerUnusable(f"{where} cannot be reached: {error}") from None
     except Refused as refusal:
-        raise ServerUnusable(f"{where} did not list its models: {refusal}") from None
-    except (ValueError, KeyError, TypeError, IndexError):
+        asked = f"{where}{address.path} did not list its models{tenant and f' for {tenant}'}"
+        raise ServerUnusable(f"{asked}: {in_one_line(refusal, key)}") from None
+    except NO_API:
         raise ServerUnusable(f"{where} lists its models in another way: it is no Pagoda") from None
     if not contexts:
         raise ServerUnusable(f"{where} has no model that can be reached: start its engine")
@@ -83,7 +124,10 @@ async def own_installation(
     model: as ``pagoda-inference serve --model``; engine_options: more of its options.
     Raises ServerUnusable where a part does not start.
     """
-    flags = [*(["--model", model] if model else []), *shlex.split(engine_options)]
+    try:
+        flags = [*(["--model", model] if model else []), *shlex.split(engine_options)]
+    except ValueError as error:
+        raise ServerUnusable(f"--engine {engine_options}: {error}") from None
     async with AsyncExitStack() as stack:
         try:
             daemon = await stack.enter_async_context(Daemon(*flags))

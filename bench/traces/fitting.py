@@ -9,6 +9,9 @@ from typing import Literal
 
 from bench.traces.request import TracedRequest
 
+LEAST_CONTEXT = 2
+"""Tokens: one of the prompt and one of the answer."""
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -25,7 +28,8 @@ def fit(requests: Sequence[TracedRequest], context: int, long: Literal["cut", "s
     """Prompt and answer together within ``context`` tokens.
 
     An answer is cut to half of the context first, then the prompt to its beginning: what it shares with other prompts
-    stays. Requests without a prompt or an answer are left out.
+    stays. Requests without a prompt or an answer are left out, and all where the context is of less than 2 tokens: it
+    has no room for one of each.
     """
     kept, cut, too_long, empty = [], 0, 0, 0
     for request in requests:
@@ -33,7 +37,7 @@ def fit(requests: Sequence[TracedRequest], context: int, long: Literal["cut", "s
             empty += 1
         elif request.prompt_tokens + request.output_tokens <= context:
             kept.append(request)
-        elif long == "skip":
+        elif long == "skip" or context < LEAST_CONTEXT:
             too_long += 1
         else:
             kept.append(_cut(request, context))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,10 +35,12 @@ def files(folder: Path) -> list[Path]:
 
 
 def columns_of(path: Path) -> set[str]:
-    """The names of a CSV file's columns, or the keys of the first object of a file of JSON lines."""
+    """The names of a CSV file's columns, or the keys of the first object of a file of JSON lines.
+
+    Raises TraceMalformed for a file that is no text, or begins with neither.
+    """
     if path.suffix == ".csv":
-        with path.open(newline="", encoding="utf-8") as file:
-            return {name.strip() for name in next(csv.reader(file), ())}
+        return {name.strip() for _, fields in itertools.islice(_csv_lines(path), 1) for name in fields}
     first = next(json_lines(path), None)
     if first is None:
         return set()
@@ -121,25 +124,53 @@ def rows(path: Path) -> Iterator[Row]:
                 raise line.wrong("not an object")
             yield Row(path, line.number, line.value)
         return
+    lines = _csv_lines(path)
+    names = [name.strip() for name in next(lines, (0, []))[1]]
+    for number, fields in lines:
+        if not fields:
+            continue
+        if len(fields) != len(names):
+            raise TraceMalformed(f"{path}, line {number}: {len(fields)} fields for {len(names)} columns")
+        yield Row(path, number, dict(zip(names, fields, strict=True)))
+
+
+def _csv_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Numbers of lines and their fields, the columns' names first. Raises TraceMalformed."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.reader(file)
-        names = [name.strip() for name in next(reader, ())]
-        for fields in reader:
-            if not fields:
-                continue
-            if len(fields) != len(names):
-                raise TraceMalformed(f"{path}, line {reader.line_num}: {len(fields)} fields for {len(names)} columns")
-            yield Row(path, reader.line_num, dict(zip(names, fields, strict=True)))
+        try:
+            for fields in reader:
+                yield reader.line_num, fields
+        except csv.Error as error:
+            raise TraceMalformed(f"{path}, line {reader.line_num}: no CSV: {error}") from None
+        except UnicodeDecodeError:
+            raise _no_text(path) from None
 
 
 def json_lines(path: Path) -> Iterator[Line]:
     """The values of a file of JSON, one a line; empty lines are passed over. Raises TraceMalformed for other ones."""
     with path.open(encoding="utf-8") as file:
-        for number, text in enumerate(file, start=1):
-            if not text.strip():
-                continue
+        try:
+            for number, text in enumerate(file, start=1):
+                if text.strip():
+                    yield Line(path, number, _parsed(text, f"{path}, line {number}"))
+        except UnicodeDecodeError:
+            raise _no_text(path) from None
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise TraceMalformed(f"{where}: no JSON: {error}") from None
+
+
+def _no_text(path: Path) -> TraceMalformed:
+    """Of a file that cannot be decoded: with the first such line. What reads text decodes many lines at once."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
             try:
-                value = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise TraceMalformed(f"{path}, line {number}: no JSON: {error}") from None
-            yield Line(path, number, value)
+                line.decode()
+            except UnicodeDecodeError:
+                return TraceMalformed(f"{path}, line {number}: no text in UTF-8")
+    return TraceMalformed(f"{path}: no text in UTF-8")
