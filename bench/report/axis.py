@@ -84,16 +84,21 @@ def check_value(value: float, scale: Scale, of: str) -> float:
     return float(value)
 
 
-def number(value: float) -> str:
-    """As few digits as tell it: three significant ones (all those before the point), thousands apart."""
+def number(value: float, significant: int = 3) -> str:
+    """As few digits as tell it: ``significant`` ones at most (all those before the point), thousands apart."""
     if value == 0 or not math.isfinite(value):
         return str(value) if value else "0"
     magnitude = math.floor(math.log10(abs(value)))
     if not LEAST_DIGITS <= magnitude < MOST_DIGITS:
-        digits, _, power = f"{value:.3g}".partition("e")
+        digits, _, power = f"{value:.{significant}g}".partition("e")
         return f"{digits}e{int(power)}" if power else digits
-    text = f"{value:,.{max(0, 2 - magnitude)}f}"
+    text = f"{value:,.{max(0, significant - 1 - magnitude)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def exact(value: float) -> str:
+    """All digits that it was given with, as of what a publication prints: 132.44, 15,700."""
+    return f"{value:,}".removesuffix(".0")
 
 
 def _linear(

@@ -55,7 +55,8 @@ class Page:
         self._parts.append(f'<h2 id="section-{len(self._sections)}">{escape(title)}</h2>{_paragraphs(text)}')
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str = "") -> None:
-        """Columns of numbers (and of texts that begin with one) are aligned on the right.
+        """Columns of numbers (and of texts that begin with one) are aligned on the right. A float has three significant
+        digits; for more give a text, such as ``exact`` and ``number`` of ``axis`` make.
 
         Raises:
             ValueError: a row has another number of cells than ``headers``.
@@ -157,9 +158,9 @@ def _shown(cell: Cell) -> str:
 
 
 def _is_numeric(cells: Sequence[Cell]) -> bool:
-    """There is a number, and nothing else but numbers, texts that begin with one, and gaps."""
+    """There is nothing but numbers, texts that begin with one, and gaps."""
     told = [cell for cell in cells if cell not in (None, "", "–")]
-    return bool(told) and all(
+    return bool(cells) and all(
         not isinstance(cell, bool) and (not isinstance(cell, str) or re.match(r"[-+−±×<>≤≥=~]*\s?\.?\d", cell))
         for cell in told
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.report.axis import MOST_MAGNITUDE, Scale, number
+from bench.report.axis import MOST_MAGNITUDE, Scale, exact, number
 from bench.report.page import Cell, Page
 from bench.report.plots import BarSeries, Series, bars, lines
 from bench.results import Results
@@ -81,7 +81,7 @@ def _table(page: Page, part: str, members: Sequence[Result]) -> None:
         "least to greatest": [
             f"{number(one['min'])} to {number(one['max'])} (n = {one['n']})" if "n" in one else None for one in members
         ],
-        "paper": [one.get("paper") for one in members],
+        "paper": [exact(one["paper"]) if "paper" in one else None for one in members],
         "difference": [one["value"] - one["paper"] if "paper" in one else None for one in members],
         "goal": [one.get("goal") for one in members],
         "": [one.get("ok") for one in members],

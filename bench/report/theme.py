@@ -4,10 +4,12 @@ from bench.report.svg import GROUNDS, INKS
 
 _GOOD = ("#0a6e4f", "#4cc79b")
 _BAD = ("#b3261e", "#ff9a8d")
+_SHADE = ("#1f232840", "#e6e9ed3a")
+"""At an edge behind which there is more."""
 
 
 def _variables(dark: bool) -> str:
-    values = {"ground": GROUNDS[dark], "good": _GOOD[dark], "bad": _BAD[dark]}
+    values = {"ground": GROUNDS[dark], "good": _GOOD[dark], "bad": _BAD[dark], "shade": _SHADE[dark]}
     values |= {name: pair[dark] for name, pair in INKS.items()}
     return ":root{" + ";".join(f"--{name}:{value}" for name, value in values.items()) + "}"
 
@@ -30,7 +32,12 @@ dt{color:var(--soft)}
 dd{margin:0;overflow-wrap:anywhere}
 nav{margin:20px 0 0;font-size:14px}
 nav ol{margin:0;padding-left:1.6em;columns:2 18em}
-.wide{overflow-x:auto}
+.wide{overflow-x:auto;background:
+linear-gradient(to right,var(--ground) 50%,transparent) left/48px 100% no-repeat local,
+linear-gradient(to left,var(--ground) 50%,transparent) right/48px 100% no-repeat local,
+linear-gradient(to right,var(--shade),transparent) left/20px 100% no-repeat scroll,
+linear-gradient(to left,var(--shade),transparent) right/20px 100% no-repeat scroll}
+.wide .bench-plot .ground{fill-opacity:0}
 .wide:focus-visible{outline:2px solid var(--soft);outline-offset:2px}
 figure{margin:14px 0}
 figure svg{display:block;width:100%;min-width:560px;height:auto}
@@ -50,7 +57,7 @@ figure .wide{padding:0}
 @page{margin:16mm}
 body{font-size:11pt}
 main{max-width:none;padding:0}
-.wide{overflow:visible}
+.wide{overflow:visible;background:none}
 figure svg{min-width:0}
 figure,tr{break-inside:avoid}
 h2{break-after:avoid}

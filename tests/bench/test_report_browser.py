@@ -109,6 +109,22 @@ async def test_a_page_never_scrolls_sideways_as_a_whole(chromium: Browser, repor
         assert await page.evaluate("document.documentElement.scrollWidth") == width
 
 
+async def test_an_edge_behind_which_there_is_more_is_shaded(chromium: Browser, report: str) -> None:
+    """Shades that stand still, under covers that move away with the ends of what scrolls; nothing lies over them."""
+    page = await opened(chromium, report, 390)
+    boxes = await page.evaluate("""() => [...document.querySelectorAll(".wide")].map(box => ({
+        wider: box.scrollWidth > box.clientWidth,
+        attachment: getComputedStyle(box).backgroundAttachment,
+        shades: getComputedStyle(box).backgroundImage.split("linear-gradient").length - 1,
+        over: [...box.querySelectorAll(".ground")].map(ground => getComputedStyle(ground).fillOpacity),
+    }))""")
+    assert len(boxes) == len(plots()) + 1
+    for box in boxes:
+        assert box["wider"]
+        assert (box["attachment"], box["shades"]) == ("local, local, scroll, scroll", 4)
+        assert set(box["over"]) <= {"0"}
+
+
 async def test_a_page_follows_light_and_dark_and_is_light_on_paper(chromium: Browser, report: str) -> None:
     ground = """() => [getComputedStyle(document.body).backgroundColor,
                        getComputedStyle(document.querySelector("svg .ground")).fill]"""

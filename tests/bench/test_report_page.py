@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.report.axis import exact, number
 from bench.report.page import Page
 from bench.report.plots import BarSeries, Series, bars, lines
 
@@ -106,6 +107,23 @@ def cells(report: Page) -> list[tuple[str, str | None]]:
     ]
 
 
+@pytest.mark.parametrize(
+    ("value", "all_digits", "four"),
+    [
+        (132.44, "132.44", "132.4"),
+        (30.42, "30.42", "30.42"),
+        (15_700, "15,700", "15,700"),
+        (15728.0, "15,728", "15,728"),
+        (0.2165947, "0.2165947", "0.2166"),
+        (2.0, "2", "2"),
+        (-1.5, "-1.5", "-1.5"),
+        (1e9, "1,000,000,000", "1e9"),
+    ],
+)
+def test_a_number_has_all_its_digits_or_as_many_as_are_asked_for(value: float, all_digits: str, four: str) -> None:
+    assert (exact(value), number(value, 4)) == (all_digits, four)
+
+
 def test_numbers_stand_on_the_right_and_texts_on_the_left() -> None:
     report = page()
     rows = [["a", 15728, 0.3, "1.2 s", "12 GB"], ["b", None, -3.0, "–", "about 13"]]
@@ -115,6 +133,15 @@ def test_numbers_stand_on_the_right_and_texts_on_the_left() -> None:
         ("a", None), ("15,728", "number"), ("0.3", "number"), ("1.2 s", "number"), ("12 GB", None),
         ("b", None), ("", "number"), ("-3", "number"), ("–", "number"), ("about 13", None),
     ]  # fmt: skip
+
+
+def test_a_column_of_nothing_is_as_narrow_as_one_of_numbers() -> None:
+    report = page()
+    report.table(["name", "paper", "goal"], [["a", None, "–"], ["b", "", None]])
+    assert [kind for _, kind in cells(report)] == 3 * [None, "number", "number"]
+    empty = page()
+    empty.table(["name"], [])
+    assert cells(empty) == [("name", None)]
 
 
 def test_goals_are_met_or_missed_in_words() -> None:

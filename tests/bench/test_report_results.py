@@ -39,6 +39,7 @@ def test_results_stand_in_sections_by_their_names_with_the_columns_that_they_nee
     made.add("toy.bf16.ours_tok_s", [210.0, 200.0, 230.0], unit="tok/s", goal=">=250")
     made.add("toy.bf16.ratio[0.5].p95", 1.3, goal=">=1.1")
     made.add("toy.seconds", 12.0, unit="s", paper=10.0)
+    made.add("toy.slots", 15728, paper=15715.25)
     found = sections(results_page(made, "").html())
     assert list(found) == ["bf16", "Overall"]
     assert rows(found["bf16"]) == [
@@ -49,6 +50,7 @@ def test_results_stand_in_sections_by_their_names_with_the_columns_that_they_nee
     assert rows(found["Overall"]) == [
         ["name", "value", "unit", "paper", "difference"],
         ["seconds", "12", "s", "10", "2"],
+        ["slots", "15,728", "", "15,715.25", "12.8"],
     ]
 
 
