@@ -142,6 +142,20 @@ def test_a_wrong_line_of_json_is_named_by_file_and_line(line: str, said: str, tm
     assert str(caught.value).startswith(f"{path}, {said}")
 
 
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl"])
+def test_a_line_that_is_no_text_is_named_however_far_down_it_is(name: str, tmp_path: Path) -> None:
+    columns, row = ("t_s", "context_tokens", "generated_tokens"), (1, 2, 3)
+    path = (
+        write_csv(tmp_path / name, columns, *[row] * 5000)
+        if name == "x.csv"
+        else write_jsonl(tmp_path / name, *[block_row(0, 512, 1)] * 5001)
+    )
+    path.write_bytes(path.read_bytes() + b"\xff\xfe\n")
+    with pytest.raises(TraceMalformed) as caught:
+        catalogue.read_file(path)
+    assert str(caught.value) == f"{path}, line 5002: no text in UTF-8"
+
+
 def test_a_conversation_that_is_none_is_named_by_file_and_line(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "x.jsonl", [[1, 2]], [[1, 2, 3]])
     with pytest.raises(TraceMalformed, match="line 2: not a list of"):
