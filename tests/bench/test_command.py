@@ -7,6 +7,7 @@ import io
 import json
 import pkgutil
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from bench import __main__ as command
 from bench.results import LONGEST_PRINTED, Results
 
+ROOT = Path(__file__).resolve().parents[2]
 PARTS = {"plan": "planning", "replay": "replay"}
 """Benchmarks whose options are read in a folder of modules, too."""
 
@@ -70,6 +72,18 @@ def test_every_option_that_is_read_can_be_given() -> None:
             for option in re.findall(r"\boptions\.([a-z_]+)\b(?! import|\()", Path(str(module.__file__)).read_text())
         }
         assert read <= set(options), name
+
+
+def test_the_commands_of_the_documentation_are_understood(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    texts = [page.read_text().replace("\\\n", " ") for page in pages]
+    commands = [found for text in texts for found in re.findall(r"python -m bench ([a-z][^`\n#]*)", text)]
+    assert len(commands) > 30
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "DIR").mkdir()
+    for each in commands:
+        name, *_ = arguments = shlex.split(each)
+        assert command.parsed(arguments).name == name
 
 
 def test_what_is_common_may_stand_before_the_name() -> None:
