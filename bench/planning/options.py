@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
+import sys
+from typing import NoReturn
 
 from bench.simulation.hardware import DEVICES
 
 CPU = "cpu"
+BYTES = {"auto": 2, "float32": 4, "bfloat16": 2, "float16": 2}
+"""Of a weight and a KV value on a GPU."""
+UNUSABLE = 2
+"""Exit status where nothing can be planned of what was asked for."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -15,8 +22,51 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     names = ", ".join(DEVICES)
     group.add_argument("--gpu", type=str.lower, metavar="NAME", help=f"{names}, or {CPU}: this machine, measured now")
-    group.add_argument("--devices", type=int, default=1, metavar="N", help="of them, the model divided among them")
-    group.add_argument("--ttft-ms", type=float, default=1000.0, metavar="MS", help="to the first token, for 95 of 100")
-    group.add_argument("--token-ms", type=float, default=100.0, metavar="MS", help="for each token after it")
-    group.add_argument("--tenant-rate", type=float, metavar="R", help="requests/min of a tenant; default: the trace's")
+    group.add_argument("--devices", type=_count, default=1, metavar="N", help="of them, the model divided among them")
+    group.add_argument(
+        "--ttft-ms", type=_amount, default=1000.0, metavar="MS", help="to the first token, for 95 of 100"
+    )
+    group.add_argument("--token-ms", type=_amount, default=100.0, metavar="MS", help="for each token after it")
+    group.add_argument(
+        "--tenant-rate", type=_amount, metavar="R", help="requests/min of a tenant; default: the trace's"
+    )
     group.add_argument("--check", action="store_true", help="beside the real engine on this machine's processor")
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """That they go together; ends the process where they do not."""
+    names = ", ".join(DEVICES)
+    if options.gpu is None:
+        refuse(f"plan needs a card: --gpu {names} or {CPU}")
+    if options.gpu == CPU:
+        if options.devices > 1:
+            refuse(f"--gpu {CPU} --devices {options.devices}: this machine is one; --devices goes with {names}")
+        return
+    if options.gpu not in map(str.lower, DEVICES):
+        refuse(f"--gpu {options.gpu}: choose from {names} or {CPU}")
+    if options.model is None:
+        refuse("plan needs a model: --model with a name, a folder or a hub id")
+    if options.dtype not in BYTES:
+        refuse(f"--dtype {options.dtype} is served on a CPU alone: with --gpu {options.gpu} take {', '.join(BYTES)}")
+
+
+def refuse(why: str) -> NoReturn:
+    print(f"bench: {why}", file=sys.stderr)
+    raise SystemExit(UNUSABLE)
+
+
+def _count(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, not {text!r}")
+    return number
+
+
+def _amount(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
+    return number

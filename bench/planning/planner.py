@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import statistics
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from bench.planning.card import Card
 from bench.results import percentile
@@ -27,18 +29,34 @@ class Targets:
 
 @dataclass(frozen=True)
 class Point:
-    """What a rate gives. Infinite latencies: it was too much, and the run was ended."""
+    """What a rate gives. Infinite latencies: it was lost, the queue grew and the run was ended.
+
+    output_tokens_per_s: computed from the first arrival that is measured to the last, and on while anybody waits.
+    asked_tokens_per_s: the rate times the mean answer; more than what is computed while more and more run at once.
+    refused: requests that the pool can never hold.
+    """
 
     rate: float
     ttft_s: float
     token_s: float
     output_tokens_per_s: float
+    asked_tokens_per_s: float
     running: float
     hit_ratio: float
     pool_used: float
+    refused: int
+
+    @property
+    def lost(self) -> bool:
+        return math.isinf(self.ttft_s)
 
     def keeps(self, targets: Targets) -> bool:
         return self.ttft_s <= targets.ttft_s and self.token_s <= targets.token_s
+
+    def told(self, targets: Targets) -> dict[str, Any]:
+        """For JSON, which has no infinite numbers."""
+        latencies = {"ttft_s": None, "token_s": None} if self.lost else {}
+        return asdict(self) | latencies | {"lost": self.lost, "keeps": self.keeps(targets)}
 
 
 @dataclass(frozen=True)
@@ -66,23 +84,40 @@ class Length:
     tolerance: float = 0.03
 
 
-def plan(card: Card, demand: Demand, targets: Targets, length: Length) -> Plan:
+class Watcher:
+    """Is told how the search goes; does nothing with it."""
+
+    def at(self, rate: float, share: float) -> None:
+        """share: of the arrivals at this rate that are there already."""
+
+    def tried(self, point: Point) -> None:
+        """A rate is done."""
+
+
+def plan(card: Card, demand: Demand, targets: Targets, length: Length, watcher: Watcher | None = None) -> Plan:
     """Raises ValueError where no rate keeps the targets, or every one does."""
+    watcher = watcher or Watcher()
     points: dict[float, Point] = {}
 
     def sustains(rate: float) -> bool:
         window = Window(length.warm_up, latency_limit_s=LATE * (targets.token_s + targets.ttft_s))
         count = length.warm_up + max(length.requests, round(rate * length.seconds))
-        points[rate] = point(rate, card.run(demand.jobs(rate, count), window))
+        jobs = demand.jobs(rate, count)
+        end = jobs[-1].arrival_s or 1.0
+        outcome = card.run(jobs, window, lambda now, work: watcher.at(rate, min(1.0, now / end)))
+        points[rate] = point(rate, outcome)
+        watcher.tried(points[rate])
         return points[rate].keeps(targets)
 
     try:
         rate = highest(sustains, start=1.0, tolerance=length.tolerance, stride=STRIDE)
     except ValueError:
-        which = "every rate that was tried" if points[1.0].keeps(targets) else "no rate"
-        raise ValueError(
-            f"{card.name} keeps {targets.ttft_s:g} s to the first token and {targets.token_s:g} s a token at {which}"
-        ) from None
+        wanted = f"{card.name} keeps {targets.ttft_s:g} s to the first token and {targets.token_s:g} s a token at"
+        if points[1.0].keeps(targets):
+            raise ValueError(f"{wanted} every rate that was tried") from None
+        lowest = points[min(points)]
+        has = "the queue grows" if lowest.lost else f"they are {lowest.ttft_s:.3g} s and {lowest.token_s:.3g} s"
+        raise ValueError(f"{wanted} no rate: at {lowest.rate:.3g} requests/s {has}") from None
     return Plan(points[rate], [points[rate] for rate in sorted(points)])
 
 
@@ -97,7 +132,9 @@ def point(rate: float, outcome: Outcome) -> Point:
         math.inf if lost else percentile(ttft, PERCENT),
         math.inf if lost else percentile(token, PERCENT),
         outcome.output_tokens_per_s,
+        rate * statistics.fmean(job.output for job in outcome.jobs),
         outcome.running,
         sum(job.cached for job in jobs) / prompt if prompt else 0.0,
         outcome.memory.tokens / outcome.memory.total if outcome.memory.total else 0.0,
+        sum(bool(job.error) for job in outcome.jobs),
     )

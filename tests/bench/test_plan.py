@@ -183,7 +183,7 @@ def test_a_model_is_known_by_name_or_by_its_configuration(tmp_path: Path) -> Non
         (["--model", "opt-13b"], "plan needs a card"),
         (["--gpu", "h200"], "plan needs a model"),
         (["--gpu", "h200", "--model", "opt-13b", "--trace", "law:none"], "no law 'law:none'"),
-        (["--gpu", "a100-40gb", "--model", "opt-175b"], "needs"),
+        (["--gpu", "a100-40gb", "--model", "opt-175b"], "more devices (--devices)"),
     ],
 )
 def test_what_cannot_be_planned_is_said(arguments: list[str], message: str) -> None:
