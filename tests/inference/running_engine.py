@@ -88,7 +88,8 @@ async def read(subscription: Subscription, count: int | None = None) -> Answer:
 @asynccontextmanager
 async def raw_stream(address: str) -> AsyncIterator[Any]:
     """A Stream call without the client around it: bytes in, bytes out."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    options = [("grpc.http2.bdp_probe", 0)]  # what is not read yet is bounded
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
         stream = channel.stream_stream(method_path("Stream"))()
         await stream.wait_for_connection()
         yield stream
