@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from bench.figures.figure import Figure, Number, Sample, plain
+from bench.figures.figure import Figure, Number, Sample
 from bench.progress import progress
+from bench.report.axis import exact, number
 from bench.report.page import Cell, Page
 from bench.results import Results, reaches
 from bench.traces import sharegpt
@@ -27,6 +28,7 @@ MODULES = (
 )  # fmt: skip
 """Of ``bench.figures``, in the order of the report."""
 
+ALSO = {"fig2": "fig13", "kept": "kept_rounds"}
 LENGTHS: Mapping[str, Callable[[Path], object]] = {
     "sharegpt": sharegpt.paper_pairs,
     "chatbot": sharegpt.chatbot_rounds,
@@ -34,6 +36,7 @@ LENGTHS: Mapping[str, Callable[[Path], object]] = {
 }
 """Real lengths that figures are made from where they are at hand."""
 
+DIGITS = 4
 QUICK = Sample(requests=200, warm_up=50, seconds=60, tolerance=0.05, quick=True)
 
 
@@ -59,13 +62,13 @@ def run(results: Results, options: argparse.Namespace) -> None:
 
 
 def chosen(names: str | None) -> Sequence[str]:
-    """Raises SystemExit for a name that is none of MODULES."""
+    """Raises SystemExit for a name that is none of MODULES. What they are called in reports is known, too: fig13a."""
     if names is None:
         return MODULES
-    wanted = names.split(",")
-    if unknown := [name for name in wanted if name not in MODULES]:
+    wanted = [ALSO.get(name, name.rstrip("ab")) for name in names.split(",") if name]
+    if unknown := [name for name in wanted if name not in MODULES] or ([] if wanted else ["''"]):
         raise SystemExit(f"--figures {','.join(unknown)}: choose from {', '.join(MODULES)}")
-    return wanted
+    return list(dict.fromkeys(wanted))
 
 
 def sample_of(options: argparse.Namespace) -> Sample:
@@ -85,31 +88,38 @@ def missing_lengths(traces: Path) -> dict[str, str]:
 
 def record(results: Results, figure: Figure) -> None:
     """A result for each number: ``paper.`` figure ``.`` name."""
-    for number in figure.numbers:
-        name = f"paper.{figure.key}.{number.name}"
-        results.add(name, number.value, unit=number.unit, goal=number.goal, paper=number.paper)
+    for one in figure.numbers:
+        name = f"paper.{figure.key}.{one.name}"
+        results.add(name, one.value, unit=one.unit, goal=one.goal, paper=one.paper)
     for what, why in figure.skipped:
         results.skip(f"paper.{figure.key}.{what}", why)
 
 
 def write_page(figures: Sequence[Figure], sample: Sample, path: str) -> None:
-    lengths = f"lengths from `{sample.traces.name}`" if sample.traces else "lengths drawn from laws"
+    real = (
+        f"ShareGPT's lengths from `{sample.traces.name}` where it has them, the others'" if sample.traces else "lengths"
+    )
+    quick = (
+        " A quick sample: queues do not grow in a minute as they do in a quarter of an hour, so that rates and ratios "
+        "are not those of the whole run."
+    )
     page = Page(
         "The PagedAttention paper, reproduced",
         "Simulated in virtual time: Pagoda's own scheduler and KV pool, and the paper's baselines, over a cost model "
-        f"of its machines; {lengths}, {sample.requests} measured requests for a point or more, as each figure says. "
-        "`docs/paper.md` says how and why.",
+        f"of its machines; {real} drawn from laws; {sample.requests} measured requests for a point or more, as each "
+        f"figure says. `docs/paper.md` says how and why.{quick if sample.quick else ''}",
     )
     for figure in figures:
         page.section(f"{figure.title} ({figure.key})", figure.text)
         if figure.numbers:
-            page.table(("quantity", "ours", "paper", "goal", ""), [_row(number) for number in figure.numbers])
+            page.table(("quantity", "ours", "paper", "goal", ""), [_row(one) for one in figure.numbers])
         for svg, caption in figure.plots:
             page.plot(svg, caption)
     page.write(path)
 
 
-def _row(number: Number) -> list[Cell]:
-    met = reaches(number.value, number.goal) if number.goal else None
-    name = f"{number.name}: {number.note}" if number.note else number.name
-    return [name, f"{plain(number.value)} {number.unit}".strip(), number.paper, number.goal, met]
+def _row(one: Number) -> list[Cell]:
+    met = reaches(one.value, one.goal) if one.goal else None
+    name = f"{one.name}: {one.note}" if one.note else one.name
+    paper = None if one.paper is None else exact(one.paper)
+    return [name, f"{number(one.value, DIGITS)} {one.unit}".strip(), paper, one.goal, met]

@@ -108,7 +108,7 @@ def _served(latencies: dict[Case, float], sample: Sample) -> Figure:
             note = f"latency with {than} over the best one's"
             figure.numbers.append(Number(f"{workload.value}.block_{size}.ratio", ratio, goal=">=1.1", note=note))
     plot = lines(
-        figure.title, "block size (tokens)", "normalised latency (s/token)", series, x_scale="log", y_max=AXIS_END_S
+        figure.title, "block size (tokens)", "normalised latency (s/token)", series, x_scale="log2", y_max=AXIS_END_S
     )
     figure.plots.append((plot, "The paper's best: 16 to 128 for ShareGPT, 16 and 32 for Alpaca."))
     return figure

@@ -95,7 +95,7 @@ def _overhead() -> Figure:
         Series("computed again", [(size, recompute) for size in SIZES]),
         Series(SWAP.title, list(packed.items())),
     ]
-    plot = lines(figure.title, "block size (tokens)", "ms", series, x_scale="log")
+    plot = lines(figure.title, "block size (tokens)", "ms", series, x_scale="log2")
     figure.plots.append((plot, "Out and in together."))
     return figure
 
@@ -131,7 +131,7 @@ def _served(runs: dict[Case, Run], sizes: Sequence[int], sample: Sample) -> Figu
             figure.numbers.append(Number(f"block_{size}.{way.name}_over_recompute", ratio, goal="<=1.05"))
     series = [Series(way.title, [(size, latency[Case(way, size)]) for size in sizes]) for way in WAYS]
     plot = lines(
-        figure.title, "block size (tokens)", "normalised latency (s/token)", series, x_scale="log", y_max=AXIS_END_S
+        figure.title, "block size (tokens)", "normalised latency (s/token)", series, x_scale="log2", y_max=AXIS_END_S
     )
     figure.plots.append((plot, "Pagoda copies beside the steps; the paper's steps wait."))
     return figure

@@ -105,4 +105,7 @@ def test_an_interrupted_run_leaves_what_it_has_and_no_process(tmp_path: Path) ->
 def test_a_figure_that_is_none_is_refused() -> None:
     with pytest.raises(SystemExit, match="choose from"):
         paper.chosen("fig12,fig99")
+    with pytest.raises(SystemExit, match="choose from"):
+        paper.chosen(",")
     assert list(paper.chosen("fig12")) == ["fig12"]
+    assert list(paper.chosen("fig2,fig13a,,fig13b,kept")) == ["fig13", "kept_rounds"]
