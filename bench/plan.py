@@ -255,13 +255,16 @@ def _add_rates(page: Page, asked: Asked, points: Sequence[Point]) -> None:
         f"Latencies are those that {PERCENT} of 100 requests keep. A rate is lost where the mean latency a token is "
         f"above {LATE} times both targets together: the queue grows, and the run was ended. Output that is asked for "
         "is the rate times the mean answer; computed is what came from the first arrival that is measured to the "
-        "last. It is less where more and more requests ran at once until then: in short runs, and where a queue grows.",
+        "last. It is less where more and more requests ran at once until then: in short runs, and where a queue grows. "
+        "Refused are requests that the pool can never hold.",
     )
     headers = (
-        "requests/s", "first token (s)", "token (s)", "targets", "output asked for (tok/s)", "computed (tok/s)",
-        "running", "pool used", "refused",
+        "requests/s", "first token (s)", "token (s)", "targets", "asked (tok/s)", "computed (tok/s)", "running",
+        "pool used", "refused",
     )  # fmt: skip
-    page.table(headers, [_row(point, asked.targets) for point in points])
+    rows = [_row(point, asked.targets) for point in points]
+    shown = len(headers) if any(point.refused for point in points) else len(headers) - 1
+    page.table(headers[:shown], [row[:shown] for row in rows])
     lost = min((point.rate for point in points if point.lost), default=None)
     kept = [point for point in points if not point.lost]
     if not kept:
