@@ -77,7 +77,7 @@ def make(sample: Sample) -> Sequence[Figure]:
 def _panel(panel: Panel, found: dict[System, Found], sample: Sample) -> Figure:
     figure = Figure(
         f"fig12.{panel.key}",
-        f"Normalised latency, {panel.setting.model.name}, {panel.workload.value}",
+        f"Normalised latency, {panel.setting.model.name}, {panel.workload.title}",
         f"A rate is sustained below 0.5 s/token. Arrivals of {sample.seconds:g} s, and {sample.requests} requests at "
         f"least, after {sample.warm_up}. Medians of {1 if sample.quick else SEEDS[panel.workload]} samples.",
     )

@@ -42,19 +42,18 @@ QUICK_REQUESTS = 2_000
 
 @dataclass(frozen=True)
 class Load:
-    """title: of the workload. rate: requests/s. seconds: of arrivals."""
+    """rate: requests/s. seconds: of arrivals."""
 
     workload: Workload
-    title: str
     rate: float
     seconds: float
 
 
-MEMORY = Load(Workload.SHAREGPT, "ShareGPT", 4.0, 900.0)
+MEMORY = Load(Workload.SHAREGPT, 4.0, 900.0)
 """Rate and length are those of the authors' artifact (``experiments/fig2.sh``)."""
-SHAREGPT = Load(Workload.SHAREGPT, "ShareGPT", 2.0, HOUR_S)
+SHAREGPT = Load(Workload.SHAREGPT, 2.0, HOUR_S)
 """The paper's hour, in which Pagoda's queue, too, is there most of the time."""
-ALPACA = Load(Workload.ALPACA, "Alpaca", 30.0, 300.0)
+ALPACA = Load(Workload.ALPACA, 30.0, 300.0)
 """The Orca systems' queues are long at once."""
 LOADS = (MEMORY, SHAREGPT, ALPACA)
 BATCHED = {
@@ -123,7 +122,7 @@ def _batched(key: str, load: Load, runs: Runs, sample: Sample) -> Figure:
     requests, seeds = _requests(sample, load, System.MAX), _seeds(sample, load, System.MAX)
     figure = Figure(
         key,
-        f"Batched requests, OPT-13B, {load.title} at {load.rate:g} requests/s",
+        f"Batched requests, OPT-13B, {load.workload.title} at {load.rate:g} requests/s",
         f"Mean number of running requests over time, of {seeds} run{'s' * (seeds > 1)} of {requests:,} "
         f"requests after {WARM_UP}. The Orca systems cannot keep up with the rate and always have requests waiting.",
     )

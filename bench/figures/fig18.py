@@ -87,19 +87,19 @@ def _kernel() -> Figure:
 
 def _served(latencies: dict[Case, float], sample: Sample) -> Figure:
     rates = " and ".join(
-        f"{_requests(sample, workload):,} {workload.value} requests at {rate:g}/s" for workload, rate in RATES.items()
+        f"{_requests(sample, workload):,} {workload.title} requests at {rate:g}/s" for workload, rate in RATES.items()
     )
     figure = Figure(
         "fig18b",
         "Normalised latency by block size, OPT-13B",
-        f"{rates}, after {sample.warm_up}. The paper prints no rates here; these are those of its figure 13. The pool "
+        f"{rates}, after {sample.warm_up}. The rates are those of figure 13. The pool "
         "has the same memory in blocks of each size. Where a size cannot keep up, latency grows with the length of the "
         "run.",
     )
     series = []
     for workload in RATES:
         points = [(size, latencies[Case(workload, size)]) for size in _sizes(sample)]
-        series.append(Series(workload.value, points))
+        series.append(Series(workload.title, points))
         figure.numbers += [Number(f"{workload.value}.block_{size}", value, "s/token") for size, value in points]
         best, least = min(points, key=lambda point: point[1])
         figure.numbers.append(Number(f"{workload.value}.best", best, "tokens", goal=BEST[workload]))

@@ -62,6 +62,11 @@ class Workload(enum.Enum):
     CHATBOT = "chatbot"
     WMT16 = "wmt16"
 
+    @property
+    def title(self) -> str:
+        """What people call it."""
+        return {"sharegpt": "ShareGPT", "alpaca": "Alpaca", "chatbot": "Chatbot", "wmt16": "WMT16"}[self.value]
+
 
 PAIRS = {
     Workload.SHAREGPT: (Lognormal(4.16, 1.6634), Weibull(1.1585, 361)),
