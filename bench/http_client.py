@@ -64,15 +64,14 @@ class Connection:
     async def events(self, path: str, body: Any) -> AsyncIterator[dict[str, Any]]:
         """The objects of a stream of server-sent events. Raises Refused for another status than 200."""
         status, headers = await self._send("POST", path, body)
+        if status != 200:
+            raise Refused(path, status, b"".join([piece async for piece in self._pieces(headers)]))
         unread = b""
         async for piece in self._pieces(headers):
             *lines, unread = (unread + piece).split(b"\n")
-            if status == 200:
-                for line in lines:
-                    if line.startswith(b"data: {"):
-                        yield json.loads(line.removeprefix(b"data: "))
-        if status != 200:
-            raise Refused(path, status, unread)
+            for line in lines:
+                if line.startswith(b"data: {"):
+                    yield json.loads(line.removeprefix(b"data: "))
 
     async def _send(self, method: str, path: str, body: Any) -> tuple[int, dict[str, str]]:
         content = b"" if body is None else json.dumps(body).encode()

@@ -30,7 +30,7 @@ async def port() -> AsyncIterator[int]:
                     writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
                 writer.write(b"0\r\n\r\n")
             else:
-                writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno")
+                writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\nno\nsuch")
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -53,7 +53,7 @@ async def test_events_are_read_however_they_are_cut_and_the_connection_goes_on(p
 
 async def test_a_stream_that_is_refused_is_no_stream(port: int) -> None:
     async with Connection(port, "key") as connection:
-        with pytest.raises(RuntimeError, match="404: no"):
+        with pytest.raises(RuntimeError, match="404: no\nsuch"):
             await anext(connection.events("/other", {}))
 
 
