@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from typing import NoReturn
 
+from bench.option_types import amount, count
 from bench.simulation.hardware import DEVICES
 
 CPU = "cpu"
@@ -22,14 +22,10 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     )
     names = ", ".join(DEVICES)
     group.add_argument("--gpu", type=str.lower, metavar="NAME", help=f"{names}, or {CPU}: this machine, measured now")
-    group.add_argument("--devices", type=_count, default=1, metavar="N", help="of them, the model divided among them")
-    group.add_argument(
-        "--ttft-ms", type=_amount, default=1000.0, metavar="MS", help="to the first token, for 95 of 100"
-    )
-    group.add_argument("--token-ms", type=_amount, default=100.0, metavar="MS", help="for each token after it")
-    group.add_argument(
-        "--tenant-rate", type=_amount, metavar="R", help="requests/min of a tenant; default: the trace's"
-    )
+    group.add_argument("--devices", type=count, default=1, metavar="N", help="of them, the model divided among them")
+    group.add_argument("--ttft-ms", type=amount, default=1000.0, metavar="MS", help="to the first token, for 95 of 100")
+    group.add_argument("--token-ms", type=amount, default=100.0, metavar="MS", help="for each token after it")
+    group.add_argument("--tenant-rate", type=amount, metavar="R", help="requests/min of a tenant; default: the trace's")
     group.add_argument("--check", action="store_true", help="beside the real engine on this machine's processor")
 
 
@@ -53,20 +49,3 @@ def check_options(options: argparse.Namespace) -> None:
 def refuse(why: str) -> NoReturn:
     print(f"bench: {why}", file=sys.stderr)
     raise SystemExit(UNUSABLE)
-
-
-def _count(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, not {text!r}")
-    return number
-
-
-def _amount(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
-    return number

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import math
 import secrets
 from pathlib import Path
 
+from bench.option_types import amount, count
 from bench.traces.catalogue import FORMATS
 from bench.traces.fitting import LEAST_CONTEXT
 from bench.traces.named import LAWS
@@ -23,19 +23,17 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--keys", type=Path, metavar="FILE", help="JSON: API keys by client, or a list of them")
     group.add_argument("--model", metavar="NAME", help="of the server's; of its own: echo, a folder or a hub id")
     group.add_argument("--engine", default="", metavar="OPTIONS", help="for its own engine: --engine='--x 1'")
-    group.add_argument(
-        "--tenants", type=_count, default=2, metavar="N", help="of its own, where a trace has no clients"
-    )
+    group.add_argument("--tenants", type=count, default=2, metavar="N", help="of its own, where a trace has no clients")
     pace = group.add_mutually_exclusive_group()
-    pace.add_argument("--speed", type=_factor, default=None, metavar="F", help="of the trace's own time")
-    pace.add_argument("--rate", type=_factor, default=None, metavar="R", help="requests a second on average")
-    group.add_argument("--requests", type=_count, default=None, metavar="N", help="the first of the trace alone")
-    group.add_argument("--seconds", type=_factor, default=None, metavar="S", help="arrivals for so long, as replayed")
+    pace.add_argument("--speed", type=amount, default=None, metavar="F", help="of the trace's own time")
+    pace.add_argument("--rate", type=amount, default=None, metavar="R", help="requests a second on average")
+    group.add_argument("--requests", type=count, default=None, metavar="N", help="the first of the trace alone")
+    group.add_argument("--seconds", type=amount, default=None, metavar="S", help="arrivals for so long, as replayed")
     group.add_argument(
         "--context", type=_context, default=None, metavar="N", help="cut to this instead of the server's"
     )
     group.add_argument("--long", choices=("cut", "skip"), default="cut", help="what becomes of longer requests")
-    group.add_argument("--timeout", type=_factor, default=600.0, metavar="S", help="for one request")
+    group.add_argument("--timeout", type=amount, default=600.0, metavar="S", help="for one request")
     group.add_argument("--token-ids", type=_range, default=None, metavar="LOW-HIGH", help="that prompts are made of")
     group.add_argument("--seed", type=int, default=None, help="of contents and arrivals; default: another each time")
 
@@ -45,26 +43,9 @@ def seed_of(options: argparse.Namespace) -> int:
     return secrets.randbits(32) if options.seed is None else int(options.seed)
 
 
-def _count(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number above 0, not {text!r}")
-    return number
-
-
 def _context(text: str) -> int:
-    if (number := _count(text)) < LEAST_CONTEXT:
+    if (number := count(text)) < LEAST_CONTEXT:
         raise argparse.ArgumentTypeError(f"expected {LEAST_CONTEXT} or more: a token of a prompt and one of an answer")
-    return number
-
-
-def _factor(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
     return number
 
 

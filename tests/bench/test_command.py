@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
+from bench import command_line
 from bench.results import LONGEST_PRINTED, Results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
     def refused(*arguments: str) -> str:
         with pytest.raises(SystemExit) as ended:
-            command.parsed(arguments)
+            command_line.parsed(arguments)
         assert ended.value.code == 2
         out, err = capsys.readouterr()
         assert not out
@@ -58,8 +59,8 @@ def test_a_sample_is_smaller_or_whole(refused: Callable[..., str]) -> None:
 
 
 def test_every_option_that_is_read_can_be_given() -> None:
-    for name in command.BENCHMARKS:
-        options = vars(command.parsed([name]))
+    for name in command_line.BENCHMARKS:
+        options = vars(command_line.parsed([name]))
         modules = [importlib.import_module(f"bench.{name.replace('-', '_')}")]
         if part := PARTS.get(name):
             folder = importlib.import_module(f"bench.{part}")
@@ -83,11 +84,11 @@ def test_the_commands_of_the_documentation_are_understood(monkeypatch: pytest.Mo
     (tmp_path / "DIR").mkdir()
     for each in commands:
         name, *_ = arguments = shlex.split(each)
-        assert command.parsed(arguments).name == name
+        assert command_line.parsed(arguments).name == name
 
 
 def test_what_is_common_may_stand_before_the_name() -> None:
-    options = command.parsed(["--quick", "--json", "-", "pool", "--repeats", "3"])
+    options = command_line.parsed(["--quick", "--json", "-", "pool", "--repeats", "3"])
     assert (options.name, options.quick, options.json, options.html, options.repeats) == ("pool", True, "-", None, 3)
 
 
@@ -96,9 +97,9 @@ def test_the_help_has_a_line_for_each_benchmark_and_one_of_a_benchmark_its_optio
 ) -> None:
     for arguments in (["--help"], ["paper", "--help"]):
         with pytest.raises(SystemExit, match="0"):
-            command.parsed(arguments)
+            command_line.parsed(arguments)
     everything, of_paper = capsys.readouterr().out.split("usage: ")[1:]
-    assert all(name in everything for name in command.BENCHMARKS)
+    assert all(name in everything for name in command_line.BENCHMARKS)
     assert "--figures" in of_paper
     assert "--trace " not in of_paper
 
@@ -128,15 +129,15 @@ def test_a_plot_is_tried_too(refused: Callable[..., str], tmp_path: Path) -> Non
 
 def test_standard_output_is_for_results_alone(refused: Callable[..., str]) -> None:
     assert "only --json takes -" in refused("paper", "--html", "-")
-    assert command.parsed(["paper", "--json", "-"]).json == "-"
+    assert command_line.parsed(["paper", "--json", "-"]).json == "-"
 
 
 def test_trying_a_file_makes_its_folders_and_changes_no_file(tmp_path: Path) -> None:
     earlier, link = tmp_path / "earlier.json", tmp_path / "link.html"
     earlier.write_text("earlier")
     link.symlink_to(tmp_path / "target.html")
-    command.parsed(["paper", "--json", str(earlier), "--html", str(tmp_path / "new" / "folder" / "x.html")])
-    command.parsed(["paper", "--json", "/dev/null", "--html", str(link)])
+    command_line.parsed(["paper", "--json", str(earlier), "--html", str(tmp_path / "new" / "folder" / "x.html")])
+    command_line.parsed(["paper", "--json", "/dev/null", "--html", str(link)])
     assert earlier.read_text() == "earlier"
     assert link.is_symlink()
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["earlier.json", "folder", "link.html", "new"]
