@@ -128,10 +128,10 @@ class PagedSystem:
         if self._pace:
             self._pace.learn(self._step, now - self._begun)
         results = [draw() if chunk.capacity else self._result(chunk, draw) for chunk in self._step.chunks]
-        searching: set[Request] = set()
+        searching: dict[Request, None] = {}  # in an order, so that a seed gives the same run again
         for row, result in self.scheduler.complete(self._step, results, now):
             if result is NO_CANDIDATES:
-                searching.add(row.request)
+                searching[row.request] = None
             elif len(row.tokens) - row.prompt_length >= row.request.max_tokens and row.request in self._jobs:
                 self._end(row.request, now)  # the others of its answers have the same length
         for request in searching:
