@@ -22,6 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 MISSED_BY_A_SMALL_SAMPLE = {
     "paper.fig12.opt13b_sharegpt.ratio_static",
+    "paper.fig12.opt175b_alpaca.ratio_pow2",
     "paper.fig17.ratio_pow2",
     "paper.fig17.ratio_max",
 }
