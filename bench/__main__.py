@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from bench.command_line import BENCHMARKS, parsed
+from bench.refusal import UNUSABLE
 from bench.report.results_page import write_page
 from bench.results import Results
 from pagoda_inference.model.errors import ModelLoadError
@@ -21,8 +22,6 @@ from pagoda_inference.settings import SettingsError
 OWN_REPORTS = {"paper", "plan", "replay"}
 """Benchmarks that write their report themselves: it shows more than their results."""
 INTERRUPTED = 130
-UNUSABLE = 2
-"""Exit status where the engine says that it cannot begin with such a model or setting."""
 
 
 def main() -> int:

@@ -19,10 +19,11 @@ from typing import Any
 from bench.figures.figure import plain
 from bench.planning.card import Card, on_device, on_this_machine, planned_settings
 from bench.planning.check import ROUNDS, check
-from bench.planning.options import BYTES, CPU, check_options, refuse
+from bench.planning.options import BYTES, CPU, check_options
 from bench.planning.planner import LATE, PERCENT, Length, Plan, Point, Targets, Watcher, plan
 from bench.planning.shapes import check_shared, known, shape_of
 from bench.progress import draw
+from bench.refusal import refuse
 from bench.report.page import Cell, Page
 from bench.report.plots import Mark, Series, lines
 from bench.results import Results

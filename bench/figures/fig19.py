@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from bench.figures.fig18 import SIZES
 from bench.figures.figure import Figure, Number, Sample
 from bench.figures.sustained import AXIS_END_S
 from bench.report.plots import Series, lines
@@ -23,7 +24,6 @@ from bench.simulation.work import StepWork
 from bench.traces.laws import Workload
 from pagoda_inference.scheduling.swapping import Mode
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 QUICK_SIZES = (1, 16, 64)
 COMPARABLE = (16, 32, 64)
 """Where the paper calls both ways comparable from end to end."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import NoReturn
 
 from bench.option_types import amount, count
+from bench.refusal import refuse
 from bench.simulation.hardware import DEVICES
 
 CPU = "cpu"
 BYTES = {"auto": 2, "float32": 4, "bfloat16": 2, "float16": 2}
 """Of a weight and a KV value on a GPU."""
-UNUSABLE = 2
-"""Exit status where nothing can be planned of what was asked for."""
 
 
 def add_to(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +41,3 @@ def check_options(options: argparse.Namespace) -> None:
         refuse("plan needs a model: --model with a name, a folder or a hub id")
     if options.dtype not in BYTES:
         refuse(f"--dtype {options.dtype} is served on a CPU alone: with --gpu {options.gpu} take {', '.join(BYTES)}")
-
-
-def refuse(why: str) -> NoReturn:
-    print(f"bench: {why}", file=sys.stderr)
-    raise SystemExit(UNUSABLE)

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import random
 import resource
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.progress import draw
+from bench.refusal import refuse
 from bench.replay import callers
 from bench.replay.callers import Keys, KeysUnusable
 from bench.replay.figures import add_figures, due_of
@@ -32,8 +32,6 @@ from bench.traces.request import TracedRequest
 
 LAW_REQUESTS = 200
 QUICK_REQUESTS = 50
-UNUSABLE = 2
-"""Exit status where the replay could not begin."""
 
 
 class ReplayUnusable(ValueError):
@@ -54,8 +52,7 @@ def run(results: Results, options: argparse.Namespace) -> None:
     try:
         _run(results, options)
     except (KeysUnusable, ServerUnusable, ReplayUnusable) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        raise SystemExit(UNUSABLE) from None
+        refuse(error)
 
 
 def _run(results: Results, options: argparse.Namespace) -> None:
