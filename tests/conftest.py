@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("pagoda", settings.get_profile("default"), deadline=None, print_blob=True)
+# On a busy machine anything is slow, drawing examples too.
+settings.register_profile(
+    "pagoda",
+    settings.get_profile("default"),
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("pagoda")

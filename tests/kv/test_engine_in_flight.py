@@ -13,6 +13,7 @@ from tests.kv.engine_events import OFTEN
 from tests.kv.engine_in_flight import InFlightWorld
 from tests.kv.engine_strategies import TEXTS, classes, lineages, prompts, samplings, tenants
 from tests.kv.engine_world import TENANTS
+from tests.kv.happened import check_all_happened
 from tests.kv.test_engine_stateful import SETTINGS, WholeEngine, quiet
 
 __all__ = ["quiet"]
@@ -144,5 +145,4 @@ def test_everything_happened_in_flight() -> None:
         wanted += ["taken a step early", "plan forgotten"]
     if SETTINGS.max_examples >= 2000:
         wanted += ["ended while the next step was planned"]
-    missing = [kind for kind in wanted if not FIRED[kind]]
-    assert not missing, f"never happened: {missing} in {dict(FIRED)}"
+    check_all_happened(EngineBesideItsModel, SETTINGS, FIRED, wanted)

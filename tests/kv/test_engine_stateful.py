@@ -37,6 +37,7 @@ from tests.kv.engine_strategies import (
     tenants,
 )
 from tests.kv.engine_world import TENANTS, EngineWorld
+from tests.kv.happened import check_all_happened
 
 FIRED: Counter[str] = Counter()
 """How often each thing happened over all examples: what never happened was not tested."""
@@ -270,11 +271,17 @@ class WholeEngine(RuleBasedStateMachine):
         assert report.free + sum(each.active + each.cached for each in report.accounts) == report.total
 
     @precondition(lambda self: self.folder)
-    @rule(often=st.integers(0, 2))
-    def restart(self, often: int) -> None:
+    @rule(often=st.integers(0, 2), after_a_talk=st.booleans())
+    def restart(self, often: int, after_a_talk: bool) -> None:
         """The disk tier brings back what it kept."""
-        if not often:
-            self.world.restart()
+        if often:
+            return
+        if after_a_talk:
+            self.restore_quotas()
+            self.world.run_until_idle()
+            self.world.add(TENANTS[0], TEXTS[0][: 2 * self.world.shape.block_size], Sampling(max_tokens=3))
+            self.world.run_until_idle()
+        self.world.restart()
 
     # --- what must hold -----------------------------------------------------------------------------------------------
 
@@ -317,8 +324,7 @@ TestWholeEngine.settings = SETTINGS
 
 def test_everything_happened() -> None:
     """Runs after the machine: what never fired was not tested."""
-    examples = TestWholeEngine.settings.max_examples
+    examples = SETTINGS.max_examples
     wanted = (OFTEN if examples >= 60 else []) + (SELDOM if examples >= 400 else [])
     wanted += RARE if examples >= 2000 else []
-    missing = [kind for kind in wanted if not FIRED[kind]]
-    assert not missing, f"never happened: {missing} in {dict(FIRED)}"
+    check_all_happened(WholeEngine, SETTINGS, FIRED, wanted)

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from pagoda_inference.kv.prefix_index import chain_digest
 from pagoda_inference.protocol import Account
+from tests.kv.happened import check_all_happened
 from tests.kv.operated_pool import OperatedPool
 from tests.kv.pool_model import Held, two_bit_digest
 
@@ -218,5 +219,4 @@ def test_everything_happened() -> None:
     wanted += ["lineage purged", "kept for another lineage"]
     if int(os.environ.get("PAGODA_TEST_EXAMPLES", "200")) >= 1000:
         wanted += ["orphan replaced", "copy outlived its account"]  # rare
-    missing = [kind for kind in wanted if not FIRED[kind]]
-    assert not missing, f"never happened: {missing} in {dict(FIRED)}"
+    check_all_happened(PoolVerbs, TestPoolVerbs.settings, FIRED, wanted)

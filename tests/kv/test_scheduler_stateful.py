@@ -14,6 +14,7 @@ from pagoda_inference.kv.accounts import AccountsRefused
 from pagoda_inference.kv.prefix_index import chain_digest
 from pagoda_inference.protocol import Account
 from pagoda_inference.scheduling.scheduler import RequestRefused
+from tests.kv.happened import check_all_happened
 from tests.kv.pool_model import two_bit_digest
 from tests.kv.simulation import VOCABULARY
 from tests.kv.world import World
@@ -214,5 +215,4 @@ def test_everything_happened() -> None:
     ]
     if EXAMPLES >= 1000:  # seldom
         wanted += ["published kv_limit_exceeded"]
-    missing = [kind for kind in wanted if not FIRED[kind]]
-    assert not missing, f"never happened: {missing} in {dict(FIRED)}"
+    check_all_happened(PoolAndScheduler, TestPoolAndScheduler.settings, FIRED, wanted)

@@ -22,6 +22,7 @@ from pagoda_inference.kv.tiers import disk as disk_files
 from pagoda_inference.kv.tiers import manifest as manifest_file
 from pagoda_inference.kv.tiers.host import Stowed
 from pagoda_inference.kv.tiers.tiers import TierQuota
+from tests.kv.happened import check_all_happened
 from tests.kv.tiers.small_engine import SIZE, SmallEngine, content, files_with
 
 TENANTS = ["acme", "globex", "initech"]
@@ -389,3 +390,9 @@ TestTiers = TiersMachine.TestCase
 TestTiers.settings = settings(
     max_examples=int(os.environ.get("PAGODA_TEST_EXAMPLES", "60")), stateful_step_count=40, deadline=None
 )
+
+
+def test_everything_happened() -> None:
+    """Runs after the machine: what never fired was not tested."""
+    wanted = ["loaded", "gone", "forgotten", "stow True", "stow False", "disk error", "torn", "recovered"]
+    check_all_happened(TiersMachine, TestTiers.settings, FIRED, [*wanted, "account deleted"])
