@@ -18,7 +18,7 @@ from pagoda.batches import quota
 from pagoda.batches.models import FileQuota, StoredFile
 from pagoda.pool.admin import TenantWithQuotaAdmin
 from pagoda.tenants import audit
-from pagoda.tenants.admin_rows import AcrossTenants, AcrossTenantsFormSet, acting
+from pagoda.tenants.admin_rows import AcrossTenants, AcrossTenantsFormSet, acting, worked_out_once
 from pagoda.tenants.models import Tenant
 from pagoda.tenants.scoping import tenant_scope
 
@@ -53,6 +53,7 @@ class TenantWithFilesAdmin(TenantWithQuotaAdmin):
         return filesizeformat(tenant.file_bytes or 0)
 
     @admin.display(description=gettext_lazy("files"))
+    @worked_out_once
     def stored_files(self, tenant: Tenant) -> str:
         """How many there are, what they take up, and what they may."""
         if tenant._state.adding:

@@ -15,6 +15,7 @@ from unfold.admin import ModelAdmin, StackedInline
 from pagoda.pool import alerts, capacity, pushing
 from pagoda.pool.models import Quota
 from pagoda.tenants import audit
+from pagoda.tenants.admin_rows import worked_out_once
 from pagoda.tenants.models import Tenant, User
 from pagoda.usage.limits_admin import TenantWithLimitsAdmin
 
@@ -29,14 +30,17 @@ class QuotaSizes:
     """Read-only columns: what the blocks are in tokens and MiB."""
 
     @admin.display(description=gettext_lazy("reserved"))
+    @worked_out_once
     def reservation_size(self, quota: Quota) -> str:
         return _size(quota.reservation)
 
     @admin.display(description=gettext_lazy("at most"))
+    @worked_out_once
     def limit_size(self, quota: Quota) -> str:
         return _("the whole pool") if quota.limit is None else _size(quota.limit)
 
     @admin.display(description=gettext_lazy("the pool"))
+    @worked_out_once
     def pool_size(self, quota: Quota) -> str:
         pool = capacity.smallest()
         if pool is None:

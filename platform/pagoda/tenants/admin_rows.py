@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
@@ -72,6 +74,26 @@ class AcrossTenantsFormSet(PaginationInlineFormSet):
         field = form.fields.get(self.model._meta.pk.name)
         if isinstance(field, ModelChoiceField):
             field.queryset = self.queryset  # not get_queryset(): a page of it cannot be searched
+
+
+Shown = TypeVar("Shown")
+
+
+def worked_out_once(field: Callable[[Any, Any], Shown]) -> Callable[[Any, Any], Shown]:
+    """A read-only field that needs queries: a form's template asks for it several times for each row it shows.
+
+    What is shown is kept with the row object, which lives as long as the request.
+    """
+    kept = f"_shown_{field.__name__}"
+
+    @wraps(field)
+    def shown(page: Any, row: Any) -> Shown:
+        if kept not in row.__dict__:
+            row.__dict__[kept] = field(page, row)
+        result: Shown = row.__dict__[kept]
+        return result
+
+    return shown
 
 
 class ReadOnly:

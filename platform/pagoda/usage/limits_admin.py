@@ -16,7 +16,7 @@ from unfold.admin import StackedInline, TabularInline
 
 from pagoda.tenants import audit
 from pagoda.tenants.admin import TenantAdmin
-from pagoda.tenants.admin_rows import AcrossTenants, AcrossTenantsFormSet, acting
+from pagoda.tenants.admin_rows import AcrossTenants, AcrossTenantsFormSet, acting, worked_out_once
 from pagoda.tenants.models import LIMITS, Tenant
 from pagoda.tenants.scoping import tenant_scope
 from pagoda.usage import budgets
@@ -63,6 +63,7 @@ class TenantWithLimitsAdmin(TenantAdmin):
     readonly_fields = (*TenantAdmin.readonly_fields, "used_this_month")
 
     @admin.display(description=gettext_lazy("used this month"))
+    @worked_out_once
     def used_this_month(self, tenant: Tenant) -> str:
         """Tokens, the budget, and what they cost."""
         if tenant._state.adding:

@@ -89,6 +89,14 @@ def test_a_new_tenant_is_made_with_its_quota(desk, in_engine):
     assert in_engine()[str(tenant.id)].reservation == 8
 
 
+def test_what_a_tenants_page_shows_is_worked_out_once(desk, engine, acme, rival, django_assert_max_num_queries):
+    """Not each time that its template looks at a field: sums over a month are not cheap."""
+    with django_assert_max_num_queries(40) as queries:
+        page = desk.get(f"/admin/tenants/tenant/{acme.tenant.pk}/change/")
+    assert "others leave" in page.content.decode()
+    assert sum('AS "files"' in each["sql"] for each in queries) == 1
+
+
 def test_quotas_have_a_page_of_their_own(desk, in_engine, acme):
     page = desk.get(f"/admin/pool/quota/{acme.tenant.id}/change/").content.decode()
     assert "64 blocks = 1,024 tokens" in page
