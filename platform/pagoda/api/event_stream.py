@@ -15,6 +15,10 @@ class Last(bytes):
     """The event that a stream ends with when nothing went wrong."""
 
 
+class Failed(bytes):
+    """The event of an error, which a stream ends with."""
+
+
 DONE = Last(b"data: [DONE]\n\n")
 
 
@@ -54,6 +58,6 @@ async def ended_by_error(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[
         async for each in events:
             yield each
     except ApiError as error:
-        yield event(error.event())
+        yield Failed(event(error.event()))
     finally:
         await events.aclose()

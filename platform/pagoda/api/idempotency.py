@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.db import DatabaseError, IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
@@ -20,7 +21,7 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 
 from pagoda.api.errors import ApiError
-from pagoda.api.event_stream import EventStream, Last
+from pagoda.api.event_stream import EventStream, Failed, Last
 from pagoda.api.models import IdempotentCall
 from pagoda.generations import calls
 from pagoda.generations.database_threads import in_database
@@ -98,7 +99,10 @@ async def _keep(claim: _Claim, status: int, content_type: str, body: bytes) -> N
 
 
 class _Recording:
-    """A streamed answer on its way: kept before its last event is sent. One that ends without it frees the key."""
+    """A streamed answer on its way: kept before its last event is sent. One that ends without it frees the key.
+
+    One that ends in an error frees it before the error is sent: who hears of it may ask again at once.
+    """
 
     def __init__(self, claim: _Claim, holding: asyncio.Task[None]) -> None:
         self._claim = claim
@@ -111,14 +115,18 @@ class _Recording:
             async for event in events:
                 sent.append(event)
                 if isinstance(event, Last):
-                    self._over = True
-                    self._holding.cancel()
-                    keeping = in_database(_record, self._claim, 200, "text/event-stream", b"".join(sent))
-                    await asyncio.shield(calls.current().run(keeping))
+                    await self._end(in_database(_record, self._claim, 200, "text/event-stream", b"".join(sent)))
+                elif isinstance(event, Failed):
+                    await self._end(in_database(_free, self._claim))
                 yield event
         finally:
             await events.aclose()
             self.close()
+
+    async def _end(self, ending: Coroutine[Any, Any, None]) -> None:
+        self._over = True
+        self._holding.cancel()
+        await asyncio.shield(calls.current().run(ending))
 
     def close(self) -> None:
         """The stream is over, or never began."""

@@ -16,7 +16,7 @@ from ninja import Router
 from pagoda.api import answers, prompts, running, served_models, tokenizing
 from pagoda.api.authentication import scoped
 from pagoda.api.errors import ApiError
-from pagoda.api.event_stream import Last, named_event
+from pagoda.api.event_stream import Failed, Last, named_event
 from pagoda.api.replies import answered
 from pagoda.api.requests.fields import SamplingFields
 from pagoda.api.requests.responses import InputMessage, ResponseRequest
@@ -159,7 +159,7 @@ async def events(asked: Asked, calls: Running) -> AsyncGenerator[bytes, None]:
             failed = msgspec.structs.replace(
                 asked.blank, status="failed", error=ResponseError(detail.code, detail.message)
             )
-            yield numbered(ResponseEvent, type="response.failed", response=failed)
+            yield Failed(numbered(ResponseEvent, type="response.failed", response=failed))
             return
         ended = _ended(asked, calls, "".join(said), logprobs, finish)
         part = ended.output[0].content[0]

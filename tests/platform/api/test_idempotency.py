@@ -135,15 +135,11 @@ class TestFailing:
             lines = aiter(response.aiter_lines())
             await anext(lines)
             await read(revoke_key)(row, who=acme.admin)
-            rest = [line async for line in lines]
-        assert any('"code":"invalid_api_key"' in line for line in rest)
-
-        async def is_free() -> bool:
-            return not await read(IdempotentCall.across_tenants.exists)()
-
-        await until(is_free)
-        async with http.stream("POST", f"/{path}", json=body, headers=with_key()) as response:
-            assert (response.status_code, "idempotent-replayed" in response.headers) == (200, False)
+            while '"code":"invalid_api_key"' not in await anext(lines):
+                pass
+            # As soon as the error is heard of: the stream is not even read to its end.
+            async with http.stream("POST", f"/{path}", json=body, headers=with_key()) as again:
+                assert (again.status_code, "idempotent-replayed" in again.headers) == (200, False)
 
 
 @pytest.mark.parametrize("path", ["completions", "responses"])
