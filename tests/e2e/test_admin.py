@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from stack import PATIENCE_S, Stack, until
 
 # The first of them starts the whole installation.
-pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow]
 
 
 def limit_of(stack: Stack, account: str) -> int:

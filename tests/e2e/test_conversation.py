@@ -10,7 +10,7 @@ from chat_page import LONG_QUESTION, ChatPage
 from playwright.sync_api import BrowserContext, expect
 from stack import PATIENCE_S, Stack, until
 
-pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow]
 
 
 def test_an_answer_streams(member: ChatPage) -> None:

@@ -9,7 +9,7 @@ from chat_page import LONG_QUESTION, ChatPage
 from playwright.sync_api import expect
 from stack import PATIENCE_S, Stack, until
 
-pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow]
 
 
 def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it(member: ChatPage, stack: Stack) -> None:

@@ -12,7 +12,7 @@ import pytest
 from stack import Stack
 from websockets.sync.client import ClientConnection, connect
 
-pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 PROMPT = "Please list the steps to make a good cup of tea. " + "Mind every detail, from the water to the cup. " * 12
 

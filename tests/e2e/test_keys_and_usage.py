@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
 from stack import PATIENCE_S, Stack, until
 
 # The first of them starts the whole installation.
-pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow]
 
 PHONE = {"viewport": {"width": 390, "height": 844}}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from stack import PATIENCE_S, PYTHON, ROOT, Stack, processes_of, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

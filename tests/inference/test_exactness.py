@@ -15,7 +15,7 @@ from pagoda_inference.model.default_model import prepare_default_model
 from pagoda_inference.settings import default_home
 from tests.inference.running_engine import Answer, RunningEngine, Tenant
 
-pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 PROMPTS = [
     "The capital of France is",

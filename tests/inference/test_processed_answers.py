@@ -17,8 +17,6 @@ from pagoda_inference.decoding.guide import Guide
 from pagoda_inference.protocol import Grammar
 from tests.inference.processing_world import END, PROMPT, Heard, World, own_logits
 
-pytestmark = pytest.mark.timeout(600)
-
 PENALTIES: dict[str, Any] = {
     "presence_penalty": 0.4,
     "frequency_penalty": 0.3,

@@ -15,7 +15,7 @@ from pagoda_inference.model.default_model import prepare_default_model
 from pagoda_inference.model.loading import load_model
 from tests.inference.decoding.reference_beams import compare_with_generate, search_through_blocks
 
-pytestmark = [pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 QUESTIONS = ["What is the capital of France?", "Say hello in Korean.", "Name a colour."]
 

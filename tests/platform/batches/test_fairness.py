@@ -153,7 +153,6 @@ class TestTheWorker:
         return 20
 
     @pytest.mark.slow
-    @pytest.mark.timeout(300)
     async def test_other_tasks_run_while_a_batch_does(self, client: AsyncOpenAI, submit: Any, acme: Any) -> None:
         def told_of(url: str) -> Any:
             with tenant_scope(acme.tenant.pk):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 
 READ = """
 import django; django.setup()
