@@ -14,7 +14,7 @@ from tests.inference.running_engine import RunningEngine, Tenant, read
 async def idle_report(engine: RunningEngine):
     """The pool, which must add up with nothing active, once copies to the host that hold blocks have ended."""
     report = await engine.report()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while any(account.active for account in report.accounts) and not any(a.running for a in report.accounts):
             report = await engine.report()
     assert all(account.active == account.running == account.waiting == 0 for account in report.accounts)

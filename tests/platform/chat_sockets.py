@@ -18,7 +18,7 @@ from pagoda.tenants.models import User
 
 Json = dict[str, Any]
 
-PATIENCE_S = 8.0
+PATIENCE_S = 60.0
 _numbers = itertools.count()
 
 

@@ -47,7 +47,7 @@ async def has_written(engine: str, tenant: Any) -> bool:
     return any(account.tokens_out for account in report.accounts if account.id == str(tenant.pk))
 
 
-async def until(condition: Any, within_s: float = 8.0) -> float:
+async def until(condition: Any, within_s: float = 60.0) -> float:
     """Seconds until the coroutine function gives something true. Raises TimeoutError."""
     begun = time.monotonic()
     async with asyncio.timeout(within_s):

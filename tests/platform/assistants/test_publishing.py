@@ -46,7 +46,7 @@ async def rows(queryset):
     return await database_sync_to_async(list)(queryset)
 
 
-async def until(condition, within_s=10):
+async def until(condition, within_s=60):
     async with asyncio.timeout(within_s):
         while not await condition():  # noqa: ASYNC110  (another task writes it to the database)
             await asyncio.sleep(0.02)

@@ -12,7 +12,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 import yaml
-from chat_sockets import Answer, Socket, client_id
+from chat_sockets import PATIENCE_S, Answer, Socket, client_id
 from engine_at_hand import echo, long_question
 
 from pagoda.chat import consumer, identity, requests, streams
@@ -201,7 +201,7 @@ class Recorded(Socket):
         super().__init__(*args, **options)
         self.received: list[dict[str, Any]] = []
 
-    async def receive(self, within_s: float = 8.0) -> dict[str, Any]:
+    async def receive(self, within_s: float = PATIENCE_S) -> dict[str, Any]:
         message = await super().receive(within_s)
         self.received.append(message)
         return message

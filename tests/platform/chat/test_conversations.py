@@ -109,6 +109,6 @@ class TestWhileAnAnswerIsWritten:
         def state() -> str:
             return Generation.across_tenants.values_list("state", flat=True).get(pk=created["generation_id"])
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while await database_sync_to_async(state)() != "cancelled":  # noqa: ASYNC110  (nobody waits in the product)
                 await asyncio.sleep(0.01)

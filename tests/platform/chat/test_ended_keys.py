@@ -74,7 +74,7 @@ async def test_what_a_key_has_under_way_ends_with_it(
     await other.hello(api_key=other_text)
     answers = [await begun(socket) for socket in (ended, other, rival_socket)]
     await end_key(key, ending, acme.admin)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await row(answers[0])).finished is None:  # noqa: ASYNC110  (nobody waits for this in the product)
             await asyncio.sleep(0.05)
     settled = await row(answers[0])
@@ -105,7 +105,7 @@ async def test_an_answer_of_a_process_that_died_ends_as_well(web: str, make_key:
     await recorder.current().close()
     await end_key(key, "revoked", acme.admin)
     await recorder.start_up()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await row(generation_id)).finished is None:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert (await row(generation_id)).state == "cancelled"
@@ -147,7 +147,7 @@ async def test_a_title_under_way_ends_with_its_key(
     await ask()
     await end_key(key, "revoked", acme.admin)
     title = Generation.across_tenants.filter(purpose="title")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await title.filter(finished__isnull=False).aexists():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert (await title.aget()).state == "cancelled"

@@ -22,7 +22,7 @@ T = TypeVar("T")
 SLEEPER = "import subprocess, sys; print('begun', flush=True); subprocess.run(['sleep', '600'])"
 
 
-def until(condition: Callable[[], T], timeout_s: float = 20) -> T:
+def until(condition: Callable[[], T], timeout_s: float = 60) -> T:
     """What ``condition`` gives once it is true."""
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
