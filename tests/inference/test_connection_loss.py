@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from pagoda_inference.client import EngineClient, EngineRefused, EngineUnavailable
@@ -146,6 +147,35 @@ async def test_cancelled_callers_leave_nothing_behind(start_engine):
     assert (await rival.answer(max_tokens=5)).finished.reason == "length"
     await acme.client.cancel("g", "acme")
     assert (await read(acme.attach("g"))).finished.reason in ("cancelled", "length")
+
+
+class Stuck:
+    """A stream to an engine that takes nothing any more; ``broken``: it says so."""
+
+    def __init__(self, broken: bool) -> None:
+        self.broken = broken
+        self.writing = asyncio.Event()
+
+    async def write(self, message: bytes) -> None:
+        self.writing.set()
+        if self.broken:
+            raise grpc.aio.UsageError("RPC already finished.")
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("broken", [True, False], ids=["fails", "is cut off"])
+async def test_a_message_that_is_lost_while_it_is_written_is_told(start_engine, broken):
+    """It is no longer among those that wait to be sent, and its sender would wait for ever."""
+    client = await (await start_engine()).client()
+    stream = Stuck(broken)
+    client._outgoing = asyncio.Event()  # the client's own writer waits for the other one
+    writer = asyncio.create_task(client._write(stream))
+    cancelling = asyncio.create_task(client.cancel("g", "acme"))
+    await stream.writing.wait()
+    writer.cancel()
+    with pytest.raises(EngineUnavailable, match="broke"):
+        await asyncio.wait_for(cancelling, 10)
+    await asyncio.gather(writer, return_exceptions=True)
 
 
 async def test_a_watch_that_is_left_ends_and_one_that_loses_its_engine_says_so(start_engine):

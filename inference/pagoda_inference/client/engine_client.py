@@ -342,9 +342,12 @@ class EngineClient:
                 self._outgoing.clear()
                 while self._outbox:
                     message, sent = self._outbox.popleft()
-                    await stream.write(message)
-                    if sent is not None and not sent.done():
-                        sent.set_result(None)
+                    try:
+                        await stream.write(message)
+                    except BaseException:
+                        _tell(sent, EngineUnavailable(f"the connection to the engine at {self.address} broke"))
+                        raise
+                    _tell(sent)
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
             return  # the reading side reports it
 
@@ -353,9 +356,18 @@ class EngineClient:
         self._info = None
         outbox, self._outbox = self._outbox, deque()
         for _, sent in outbox:
-            if sent is not None and not sent.done():
-                sent.set_exception(failure)
+            _tell(sent, failure)
         subscriptions, self._subscriptions = self._subscriptions, {}
         for subscription in subscriptions.values():
             subscription.end(failure)
         self._changed.set()
+
+
+def _tell(sent: asyncio.Future[None] | None, failure: Exception | None = None) -> None:
+    """Tell whoever waits for a message to be sent, if anybody does, that it was, or why not."""
+    if sent is None or sent.done():
+        return
+    if failure is None:
+        sent.set_result(None)
+    else:
+        sent.set_exception(failure)
