@@ -99,17 +99,17 @@ class Stack:
         """Ctrl-C in the terminal: SIGINT to the whole group. Returns the exit status."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGINT)
-        return self.process.wait(60)
+        return self.process.wait(180)
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(60)
+            self.process.wait(180)
 
     def manage(self, *arguments: str) -> str:
         """What a management command of this installation prints."""
         command = [PYTHON, "manage.py", *arguments]
-        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=180)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

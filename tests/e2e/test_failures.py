@@ -7,7 +7,7 @@ import time
 import pytest
 from chat_page import LONG_QUESTION, ChatPage
 from playwright.sync_api import expect
-from stack import PATIENCE_S, Stack, until
+from stack import PATIENCE_S, START_TIMEOUT_S, Stack, until
 
 pytestmark = [pytest.mark.browser, pytest.mark.model, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it(membe
     assert partial.startswith(before)
     expect(member.continue_button).to_be_visible()
 
-    until(lambda: stack.pid("engine") and stack.is_ready(), PATIENCE_S, "the engine did not come back")
+    until(lambda: stack.pid("engine") and stack.is_ready(), START_TIMEOUT_S, "the engine did not come back")
     member.continue_button.click()
     whole = until(
         lambda: len(member.text()) > len(partial) + 20 and member.text(), PATIENCE_S, "Continue added nothing"
@@ -47,7 +47,7 @@ def test_a_killed_web_process_comes_back_and_the_answer_goes_on(member: ChatPage
     member.ask(LONG_QUESTION)
     before = member.wait_for_text(40)
     stack.kill("web")
-    until(stack.is_ready, PATIENCE_S, "the web process did not come back")
+    until(stack.is_ready, START_TIMEOUT_S, "the web process did not come back")
     whole = until(
         lambda: len(member.text()) > len(before) + 40 and member.text(), PATIENCE_S, "the answer does not go on"
     )

@@ -36,7 +36,7 @@ def refusal(installation: Stack, **changes: str) -> str:
 
 
 def test_it_starts_restarts_what_dies_refuses_a_second_and_leaves_nothing_after_ctrl_c(installation: Stack) -> None:
-    installation.start()
+    first = installation.start()
     assert installation.is_ready()
     demo = installation.demo()
     assert demo["url"] == installation.url
@@ -60,7 +60,7 @@ def test_it_starts_restarts_what_dies_refuses_a_second_and_leaves_nothing_after_
     assert processes_of(installation.home) == []
 
     seconds = installation.start()
-    assert seconds < 40, "the second start takes less than 20 s on an idle machine; a busy one gets twice that"
+    assert seconds < max(40, first), "there is less to do than at the first, which takes 20 s on an idle machine"
     assert installation.demo() == demo, "logins and keys stay"
 
 
@@ -96,4 +96,4 @@ def test_a_model_that_is_not_there_is_one_clear_sentence(tmp_path: Path) -> None
     assert done.returncode == 1
     assert "nowhere" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 120

@@ -110,12 +110,12 @@ class RunningEngine:
         """A connected client, closed with the engine."""
         client = EngineClient(self.address, token)
         self._clients.append(client)
-        await client.connect()
+        await client.connect(60)
         return client
 
     async def report(self) -> PoolReport:
         async with EngineClient(self.address, self.settings.token or None) as client:
-            await client.connect()
+            await client.connect(60)
             return await anext(client.watch(0))
 
     def ask_to_stop(self) -> None:
@@ -123,7 +123,7 @@ class RunningEngine:
 
     async def stopped(self) -> bool:
         """Wait for the end; whether it was a good one."""
-        return await asyncio.wait_for(self.task, 10)
+        return await asyncio.wait_for(self.task, 60)
 
     async def close(self) -> None:
         for client in self._clients:

@@ -128,7 +128,7 @@ async def test_times_and_counts_are_reported(start_engine):
     assert (usage.prompt_tokens, usage.output_tokens) == (3, 5)
     assert usage.prefill_s >= 0.009
     assert usage.decode_s >= 0.036
-    assert usage.queued_s < 1
+    assert usage.queued_s < 10
 
 
 async def test_a_prompt_that_fills_the_context_is_refused_with_the_numbers(start_engine):

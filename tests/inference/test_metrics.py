@@ -23,7 +23,7 @@ async def with_metrics(start_engine, **settings) -> tuple[RunningEngine, Tenant,
 
 async def scrape(engine: RunningEngine):
     def get() -> str:
-        with urllib.request.urlopen(f"http://{engine.settings.metrics_address}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{engine.settings.metrics_address}/metrics", timeout=60) as answer:
             return answer.read().decode()
 
     return list(text_string_to_metric_families(await asyncio.to_thread(get)))

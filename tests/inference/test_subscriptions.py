@@ -101,7 +101,7 @@ async def test_a_reader_that_stands_still_holds_up_nobody_and_catches_up(start_e
         for number in range(4):
             command = Tenant("acme", rival.client).command(id=f"g{number}", max_tokens=2000, ignore_eos=True)
             await stuck.write(encode(replace(command, subscription=number)))
-        answer = await asyncio.wait_for(rival.answer(max_tokens=50, ignore_eos=True), 10)
+        answer = await asyncio.wait_for(rival.answer(max_tokens=50, ignore_eos=True), 60)
         assert answer.finished.reason == "length"
         async for report in rival.client.watch(0.05):
             if not any(account.running for account in report.accounts):
@@ -109,7 +109,7 @@ async def test_a_reader_that_stands_still_holds_up_nobody_and_catches_up(start_e
         seqs: dict[int, list[int]] = {number: [] for number in range(4)}
         frames = 0
         while min(map(len, seqs.values())) < 2002:
-            frame = decoder(Frame)(await asyncio.wait_for(stuck.read(), 10))
+            frame = decoder(Frame)(await asyncio.wait_for(stuck.read(), 60))
             frames += 1
             for delivery in frame.deliveries:
                 seqs[delivery.subscription] += [reply.seq for reply in delivery.replies]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import Future
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -136,6 +137,7 @@ TestEngineBesideItsModel = EngineBesideItsModel.TestCase
 TestEngineBesideItsModel.settings = SETTINGS
 
 
+@pytest.mark.timeout(3600)
 def test_everything_happened_in_flight() -> None:
     """Runs after the machine: what never fired was not tested."""
     wanted = ["added in flight", "plan kept"]

@@ -322,6 +322,7 @@ TestWholeEngine = WholeEngine.TestCase
 TestWholeEngine.settings = SETTINGS
 
 
+@pytest.mark.timeout(3600)
 def test_everything_happened() -> None:
     """Runs after the machine: what never fired was not tested."""
     examples = SETTINGS.max_examples

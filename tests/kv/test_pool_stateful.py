@@ -211,6 +211,7 @@ TestPoolVerbs.settings = settings(
 )
 
 
+@pytest.mark.timeout(3600)
 def test_everything_happened() -> None:
     """Runs after the machine: what never fired was not tested."""
     wanted = ["own_lru", "reclaimed", "over_share", "limit_lowered", "exhausted", "hit", "public hit"]

@@ -197,6 +197,7 @@ TestPoolAndScheduler.settings = settings(
 )
 
 
+@pytest.mark.timeout(3600)
 def test_everything_happened() -> None:
     """Runs after the machine: an eviction cause, a preemption or an ending that never fired was not tested."""
     wanted = [

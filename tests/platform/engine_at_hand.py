@@ -43,16 +43,19 @@ class DaemonProcess:
     """``pagoda-inference serve --model echo`` as a process of its own."""
 
     def __init__(self, address: str, home: Path, *, step_ms: float) -> None:
+        self.step_ms = step_ms
         self._command = (
             *("-c", "from pagoda_inference.command import main; main()", "serve", "--model", "echo"),
-            *("--address", address, "--step-ms", str(step_ms)),
+            *("--address", address),
         )
         self._environment = os.environ | {"PAGODA_HOME": str(home)}
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, *self._command, env=self._environment, stdout=asyncio.subprocess.DEVNULL
+            *(sys.executable, *self._command, "--step-ms", str(self.step_ms)),
+            env=self._environment,
+            stdout=asyncio.subprocess.DEVNULL,
         )
 
     async def kill(self) -> None:

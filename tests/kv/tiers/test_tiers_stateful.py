@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -392,6 +393,7 @@ TestTiers.settings = settings(
 )
 
 
+@pytest.mark.timeout(3600)
 def test_everything_happened() -> None:
     """Runs after the machine: what never fired was not tested."""
     wanted = ["loaded", "gone", "forgotten", "stow True", "stow False", "disk error", "torn", "recovered"]

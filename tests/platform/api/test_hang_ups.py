@@ -10,6 +10,8 @@ import pytest
 from asking import blocks_in_use, chat, generations, has_written, holds, read, records, text, until
 
 LONG = {"ignore_eos": True, "max_tokens": 2000}
+TOKENS_OF_A_SECOND = 200
+"""At 5 ms a step: a clock that stands still with the engine when the machine is busy."""
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ async def test_a_caller_that_hangs_up_frees_its_blocks_and_is_billed_for_what_it
     async def is_free() -> bool:
         return await blocks_in_use(engine, acme.tenant) == 0
 
-    assert await until(is_free) < 1.0
+    await until(is_free)
 
     async def is_settled() -> bool:
         return bool(await read(records)(acme.tenant))
@@ -52,7 +54,7 @@ async def test_a_caller_that_hangs_up_frees_its_blocks_and_is_billed_for_what_it
     await until(is_settled)
     (record,) = await read(records)(acme.tenant)
     (generation,) = await read(generations)(acme.tenant)
-    assert 0 < record.output_tokens < 2000
+    assert 0 < record.output_tokens < TOKENS_OF_A_SECOND
     assert (generation.state, generation.text) == ("cancelled", "")
     assert record.output_tokens == generation.output_tokens
     assert await read(holds)(acme.tenant) == 0
@@ -68,8 +70,10 @@ async def test_a_hang_up_ends_the_answers_to_all_prompts(site: str, key: str, en
         rows = await read(generations)(acme.tenant)
         return all(row.settled for row in rows) and await blocks_in_use(engine, acme.tenant) == 0
 
-    assert await until(is_over) < 2.0
-    assert len(await read(records)(acme.tenant)) == 3
+    await until(is_over)
+    rows = await read(records)(acme.tenant)
+    assert len(rows) == 3
+    assert all(row.output_tokens < TOKENS_OF_A_SECOND for row in rows)
     assert await read(holds)(acme.tenant) == 0
 
 
@@ -94,12 +98,10 @@ async def test_one_that_hangs_up_before_its_answer_begins_leaves_nothing_behind(
     """Over and over, at different moments: between the connection, the row, the engine and the first token."""
     async with client_of(key) as client:
         for number in range(20):
-            with pytest.raises(httpx.TimeoutException):
-                await client.post(
-                    f"{site}/v1/chat/completions",
-                    json=chat(stream=number % 2 == 0, **LONG),
-                    timeout=0.001 * number + 0.001,
-                )
+            body = chat(stream=number % 2 == 0, **LONG)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.001 * number + 0.001):
+                    await client.post(f"{site}/v1/chat/completions", json=body, timeout=None)
 
     async def is_quiet() -> bool:
         rows = await read(generations)(acme.tenant)

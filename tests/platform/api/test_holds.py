@@ -132,7 +132,7 @@ class TestSideBySide:
 
     @pytest.fixture
     def step_ms(self) -> float:
-        return 20
+        return 60
 
     async def test_the_second_gets_what_the_first_has_left(self, client: AsyncOpenAI, acme: Any) -> None:
         left = 50

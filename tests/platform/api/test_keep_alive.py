@@ -24,7 +24,7 @@ INTERVAL_S = 0.1
 
 @pytest.fixture
 def step_ms() -> float:
-    return 20
+    return 150
 
 
 @pytest.fixture
@@ -56,8 +56,13 @@ def comments(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @asynccontextmanager
-async def pool_taken(client: AsyncOpenAI, engine: str, tenant: Any) -> AsyncIterator[asyncio.Task[Any]]:
-    """Somebody's answer, which is given, fills the pool until it has its 100 tokens or this is left."""
+async def pool_taken(
+    client: AsyncOpenAI, engine: str, tenant: Any, comments: list[bytes] | None = None
+) -> AsyncIterator[asyncio.Task[Any]]:
+    """Somebody's answer, which is given, fills the pool until it is cancelled or this is left.
+
+    It would take 15 s. comments: it is cancelled once there are three of them.
+    """
     filling = asyncio.create_task(
         client.chat.completions.create(**chat("x" * 400, max_tokens=100), extra_body={"ignore_eos": True})
     )
@@ -65,20 +70,35 @@ async def pool_taken(client: AsyncOpenAI, engine: str, tenant: Any) -> AsyncIter
     async def is_running() -> bool:
         return await blocks_in_use(engine, tenant) > 0
 
+    async def is_enough() -> bool:
+        return comments is not None and len(comments) >= 3
+
+    async def let_go() -> None:
+        await until(is_enough)
+        filling.cancel()
+
     await until(is_running)
+    letting_go = asyncio.create_task(let_go()) if comments is not None else None
     yield filling
     filling.cancel()
+    if letting_go is not None:
+        letting_go.cancel()
     await asyncio.wait([filling])
 
 
 async def lines_of(
     http: httpx.AsyncClient, path: str, body: dict[str, Any], filling: asyncio.Task[Any] | None = None
 ) -> list[str]:
-    """All lines of a stream. filling: what it is queued behind, and its status is not."""
+    """All lines of a stream. filling: what it is queued behind, and its status is not; it ends with three comments."""
+    lines: list[str] = []
     async with http.stream("POST", path, json=body) as response:
         assert response.status_code == 200
         assert filling is None or not filling.done()
-        return [line async for line in response.aiter_lines() if line]
+        async for line in response.aiter_lines():
+            lines += [line] if line else []
+            if filling is not None and lines.count(": keep-alive") >= 3:
+                filling.cancel()
+    return lines
 
 
 BODIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -111,12 +131,12 @@ async def test_a_stream_that_goes_on_has_no_comments(http: Any, settings: Any) -
 async def test_openais_client_reads_over_them(
     client: AsyncOpenAI, rival_client: AsyncOpenAI, engine: str, rival: Any, comments: list[bytes]
 ) -> None:
-    async with pool_taken(rival_client, engine, rival.tenant):
+    async with pool_taken(rival_client, engine, rival.tenant, comments):
         chunks = await chunks_of(await client.chat.completions.create(**chat(), stream=True))
     assert comments
     comments.clear()
     asked = client.responses.stream(model="echo", input=QUESTION, temperature=0)
-    async with pool_taken(rival_client, engine, rival.tenant), asked as stream:
+    async with pool_taken(rival_client, engine, rival.tenant, comments), asked as stream:
         numbers = [event.sequence_number async for event in stream]
         response = await stream.get_final_response()
     assert comments
@@ -128,7 +148,7 @@ async def test_langchain_reads_over_them(
     site: str, key: str, rival_client: AsyncOpenAI, engine: str, rival: Any, comments: list[bytes]
 ) -> None:
     model = ChatOpenAI(model="echo", base_url=f"{site}/v1", api_key=SecretStr(key), temperature=0, max_retries=0)
-    async with pool_taken(rival_client, engine, rival.tenant):
+    async with pool_taken(rival_client, engine, rival.tenant, comments):
         pieces = [str(chunk.content) async for chunk in model.astream(QUESTION)]
     assert "".join(pieces) == echo(QUESTION)[1]
     assert comments
@@ -144,55 +164,49 @@ async def test_what_is_refused_at_once_has_a_status_of_its_own(
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "kv_limit_exceeded")
 
 
-class TestLongQueue:
-    """One in which there is time to revoke a key, and to leave."""
+async def test_what_goes_wrong_in_the_queue_is_the_last_event(
+    site: str, make_key: Any, rival_client: AsyncOpenAI, engine: str, acme: Any, rival: Any
+) -> None:
+    row, text_of_key = await make_key(acme)
+    headers = {"authorization": f"Bearer {text_of_key}"}
+    path, body = BODIES["chat"]
+    async with pool_taken(rival_client, engine, rival.tenant), httpx.AsyncClient(trust_env=False) as http:
+        async with http.stream("POST", f"{site}/v1{path}", json=body, headers=headers) as response:
+            lines = aiter(response.aiter_lines())
+            while await anext(lines) != ": keep-alive":
+                pass
+            await read(revoke_key)(row, who=acme.admin)
+            rest = [line async for line in lines if line.startswith("data")]
+        assert await blocks_in_use(engine, rival.tenant) > 0
+    assert '"code":"invalid_api_key"' in rest[-1]
+    assert await read(holds)(acme.tenant) == 0
 
-    @pytest.fixture
-    def step_ms(self) -> float:
-        return 150
 
-    async def test_what_goes_wrong_in_the_queue_is_the_last_event(
-        self, site: str, make_key: Any, rival_client: AsyncOpenAI, engine: str, acme: Any, rival: Any
-    ) -> None:
-        row, text_of_key = await make_key(acme)
-        headers = {"authorization": f"Bearer {text_of_key}"}
-        path, body = BODIES["chat"]
-        async with pool_taken(rival_client, engine, rival.tenant), httpx.AsyncClient(trust_env=False) as http:
-            async with http.stream("POST", f"{site}/v1{path}", json=body, headers=headers) as response:
-                lines = aiter(response.aiter_lines())
-                while await anext(lines) != ": keep-alive":
-                    pass
-                await read(revoke_key)(row, who=acme.admin)
-                rest = [line async for line in lines if line.startswith("data")]
-            assert await blocks_in_use(engine, rival.tenant) > 0
-        assert '"code":"invalid_api_key"' in rest[-1]
-        assert await read(holds)(acme.tenant) == 0
+async def test_whoever_leaves_the_queue_leaves_nothing_behind(
+    http: Any, rival_client: AsyncOpenAI, engine: str, acme: Any, rival: Any
+) -> None:
+    path, body = BODIES["chat"]
+    async with pool_taken(rival_client, engine, rival.tenant):
+        async with http.stream("POST", path, json=body) as response:
+            async for line in response.aiter_lines():
+                if line == ": keep-alive":
+                    break
 
-    async def test_whoever_leaves_the_queue_leaves_nothing_behind(
-        self, http: Any, rival_client: AsyncOpenAI, engine: str, acme: Any, rival: Any
-    ) -> None:
-        path, body = BODIES["chat"]
-        async with pool_taken(rival_client, engine, rival.tenant):
-            async with http.stream("POST", path, json=body) as response:
-                async for line in response.aiter_lines():
-                    if line == ": keep-alive":
-                        break
+        async def is_over() -> bool:
+            return all(row.settled for row in await read(generations)(acme.tenant))
 
-            async def is_over() -> bool:
-                return all(row.settled for row in await read(generations)(acme.tenant))
-
-            await until(is_over)
-            assert await blocks_in_use(engine, rival.tenant) > 0
-        assert await read(holds)(acme.tenant) == 0
-        assert [row.output_tokens for row in await read(records)(acme.tenant)] in ([], [0])
+        await until(is_over)
+        assert await blocks_in_use(engine, rival.tenant) > 0
+    assert await read(holds)(acme.tenant) == 0
+    assert [row.output_tokens for row in await read(records)(acme.tenant)] in ([], [0])
 
 
 async def test_a_repeated_stream_is_that_of_the_events_alone(
-    http: Any, rival_client: AsyncOpenAI, engine: str, rival: Any
+    http: Any, rival_client: AsyncOpenAI, engine: str, rival: Any, comments: list[bytes]
 ) -> None:
     path, body = BODIES["chat"]
     key = {"idempotency-key": "queued"}
-    async with pool_taken(rival_client, engine, rival.tenant):
+    async with pool_taken(rival_client, engine, rival.tenant, comments):
         first = await http.post(path, json=body, headers=key)
     again = await http.post(path, json=body, headers=key)
     assert COMMENT in first.content

@@ -39,7 +39,7 @@ def in_engine(engine: str) -> Callable[[], Any]:
     """What the engine has published now, by the prefix's id."""
 
     def ask() -> dict[str, InEngine]:
-        with connections.sync_client(engine) as client:
+        with connections.sync_client(engine, 60) as client:
             return {each.id.partition(".")[0]: each for each in client.publish(Publish(0, ())).prefixes}
 
     return database_sync_to_async(ask)

@@ -101,13 +101,13 @@ async def test_one_that_had_come_whole_is_written_though_its_reader_is_gone(
 
     def slowly(*args: Any) -> bool:
         settling.release()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return settle(*args)
 
     monkeypatch.setattr(journal, "settle", slowly)
     carrying = asyncio.create_task(carry_out(place, run))
     for _ in run.calls:
-        assert await asyncio.to_thread(settling.acquire, timeout=10)
+        assert await asyncio.to_thread(settling.acquire, timeout=60)
     carrying.cancel()
     await asyncio.wait([carrying])
     go_on.set()

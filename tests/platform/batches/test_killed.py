@@ -141,6 +141,7 @@ async def test_a_worker_killed_while_it_writes_the_files_has_its_work_done_again
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("step_ms", [5.0])
 async def test_what_was_in_flight_at_a_kill_is_settled_once(
     client: AsyncOpenAI, submit: Any, engine: str, acme: Any
 ) -> None:
@@ -152,7 +153,7 @@ async def test_what_was_in_flight_at_a_kill_is_settled_once(
         return sum(account.running for account in report.accounts) == IN_FLIGHT
 
     async with worker_process(PAGODA_BATCH_LINES_IN_FLIGHT=str(IN_FLIGHT)):
-        await until(are_running, within_s=60)
+        await until(are_running, within_s=120)
     await until(nothing_in_progress, within_s=60)
     await read(forget_lease)()
     batch = await ended(client, batch)

@@ -80,6 +80,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
 
     monkeypatch.setattr(socket, "getaddrinfo", looked_up)
     monkeypatch.setattr(public_address, "is_public", lambda address: address == "127.0.0.1")
+    monkeypatch.setattr(pinned_post, "TIMEOUT_S", 60.0)
     yield made
     made.released.set()
     made.server.shutdown()

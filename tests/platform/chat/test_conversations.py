@@ -98,7 +98,7 @@ async def test_a_message_in_one_tab_is_told_to_the_others(socket: Socket, open_s
 class TestWhileAnAnswerIsWritten:
     @pytest.fixture
     def step_ms(self) -> float:
-        return 40
+        return 150
 
     async def test_deleting_its_conversation_stops_it(self, socket: Socket) -> None:
         created = await socket.ask(long_question())

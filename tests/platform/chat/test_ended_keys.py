@@ -132,6 +132,7 @@ def test_a_conversation_of_an_ended_key_asks_for_no_title(acme: Any, rival: Any,
     assert [each.tenant_id for each in asked] == [rival.tenant.pk]
 
 
+@pytest.mark.parametrize("step_ms", [1000.0])
 async def test_a_title_under_way_ends_with_its_key(
     web: str, make_key: MakeKey, acme: Any, titles_asked: list[Any]
 ) -> None:

@@ -32,7 +32,7 @@ async def until_it_listens(address: str) -> None:
 async def daemon(home: Path, settings: Any) -> AsyncIterator[DaemonProcess]:
     address = new_address()
     settings.PAGODA_ENGINES = [address]
-    process = DaemonProcess(address, home, step_ms=30)
+    process = DaemonProcess(address, home, step_ms=100)
     await process.start()
     await until_it_listens(address)
     yield process
@@ -46,13 +46,21 @@ def engine(daemon: DaemonProcess, settings: Any) -> str:
 
 
 async def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it(
-    socket: Socket, open_socket: OpenSocket, rival_socket: Socket, daemon: DaemonProcess, engine: str, acme: Any
+    socket: Socket,
+    open_socket: OpenSocket,
+    rival_socket: Socket,
+    daemon: DaemonProcess,
+    engine: str,
+    acme: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     question = long_question()
     created = await socket.ask(question)
     other = await rival_socket.ask(long_question(number=1))
-    answer = await socket.read_until(created["generation_id"], 40)
+    answer = await socket.read_until(created["generation_id"], 15)
     heard = answer.text
+    assert recording.GRACE_S <= 3
+    monkeypatch.setattr(recording, "GRACE_S", 1.0)
     await daemon.kill()
     killed = time.monotonic()
     await socket.read_answer(created["generation_id"], answer)
@@ -60,7 +68,7 @@ async def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it
     assert answer.state == "interrupted"
     assert answer.kinds()[-2:] == ["snapshot", "finished"]
     assert answer.finished is not None
-    assert answer.finished["seq"] == answer.seq >= 40
+    assert answer.finished["seq"] == answer.seq >= 15
     unknown = ("queued_s", "prefill_s", "decode_s", "blocks_freed")
     assert {answer.finished["usage"][name] for name in unknown} == {None}
     assert (await rival_socket.read_answer(other["generation_id"])).state == "interrupted"
@@ -72,11 +80,12 @@ async def test_a_killed_engine_leaves_the_partial_text_and_continue_completes_it
     assert answer.text.startswith(heard)
     record = await database_sync_to_async(UsageRecord.across_tenants.get)(generation_id=created["generation_id"])
     assert record.prompt_tokens == echo(question)[0]
-    assert record.output_tokens >= 38
+    assert record.output_tokens >= 13
 
     fields = {"message_id": created["assistant_message"]["id"], "sampling": {"temperature": 0}}
     error = await socket.refusal("message.continue", client_id=client_id(), **fields)
     assert error["code"] == "unavailable"
+    daemon.step_ms = 5
     await daemon.start()
     await until_it_listens(engine)
     await until_ready(engine)
@@ -90,7 +99,7 @@ async def test_an_engine_that_is_back_at_once_interrupts_at_once(
     socket: Socket, daemon: DaemonProcess, engine: str
 ) -> None:
     created = await socket.ask(long_question())
-    answer = await socket.read_until(created["generation_id"], 20)
+    answer = await socket.read_until(created["generation_id"], 10)
     await daemon.kill()
     await daemon.start()
     await socket.read_answer(created["generation_id"], answer)
@@ -104,7 +113,7 @@ async def test_an_engine_that_is_stopped_in_order_interrupts_as_well(
 ) -> None:
     question = long_question()
     created = await socket.ask(question)
-    answer = await socket.read_until(created["generation_id"], 20)
+    answer = await socket.read_until(created["generation_id"], 10)
     await daemon.stop()
     await socket.read_answer(created["generation_id"], answer)
     assert answer.state == "interrupted"
@@ -114,9 +123,9 @@ async def test_an_engine_that_is_stopped_in_order_interrupts_as_well(
 async def test_an_answer_stopped_while_its_engine_is_away_is_cancelled(
     socket: Socket, daemon: DaemonProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "GRACE_S", 2.0)
+    monkeypatch.setattr(recording, "GRACE_S", 10.0)  # until the wish to stop is stored
     created = await socket.ask(long_question())
-    answer = await socket.read_until(created["generation_id"], 20)
+    answer = await socket.read_until(created["generation_id"], 10)
     await daemon.kill()
     await socket.request("generation.stop", "generation.stopping", generation_id=created["generation_id"])
     await socket.read_answer(created["generation_id"], answer)

@@ -20,8 +20,8 @@ from pagoda.generations.models import Generation
 
 UNKNOWN = str(uuid.uuid4())
 
-slowly = pytest.mark.parametrize("step_ms", [40.0], ids=["slowly"])
-"""A long answer takes six seconds and more: it is still being written when something else happens."""
+slowly = pytest.mark.parametrize("step_ms", [150.0], ids=["slowly"])
+"""A long answer takes 25 seconds and more: it is still being written when something else happens."""
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,14 +15,13 @@ from engine_at_hand import echo, long_question
 
 from pagoda.chat.consumer import ChatConsumer
 from pagoda.chat.models import Conversation, Message
-from pagoda.generations import recorder
 from pagoda.generations.models import Generation
 from pagoda.usage.models import UsageRecord
 
 OpenSocket = Callable[..., Awaitable[Socket]]
 
-slowly = pytest.mark.parametrize("step_ms", [40.0], ids=["slowly"])
-"""A long answer takes six seconds and more: it is still being written when something else happens."""
+slowly = pytest.mark.parametrize("step_ms", [150.0], ids=["slowly"])
+"""A long answer takes 25 seconds and more: it is still being written when something else happens."""
 
 
 @pytest.fixture
@@ -107,7 +105,7 @@ async def test_a_refresh_in_the_middle_of_an_answer_loses_and_doubles_nothing(
 ) -> None:
     question = long_question()
     created = await socket.ask(question)
-    await socket.read_until(created["generation_id"], 40)
+    await socket.read_until(created["generation_id"], 10)
     await socket.close()
     again = await open_socket(acme.member)
     opened = await again.request(
@@ -176,7 +174,9 @@ async def test_a_client_that_vanishes_leaves_no_error_in_the_log(
         raise error
 
     monkeypatch.setattr(ChatConsumer, "send", fail)
-    await recorder.current().wait_settled(uuid.UUID(created["generation_id"]), 8)
+    async with asyncio.timeout(60):
+        while (await stored_message(created["assistant_message"]["id"])).state == "streaming":  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
     assert (await stored_message(created["assistant_message"]["id"])).content == echo(question)[1]
     gc.collect()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
@@ -208,7 +208,7 @@ async def test_a_detached_socket_hears_no_more(socket: Socket) -> None:
 @slowly
 async def test_stop_ends_the_answer_with_a_receipt(socket: Socket) -> None:
     created = await socket.ask(long_question())
-    answer = await socket.read_until(created["generation_id"], 30)
+    answer = await socket.read_until(created["generation_id"], 10)
     stopping = await socket.request("generation.stop", "generation.stopping", generation_id=created["generation_id"])
     assert stopping["generation_id"] == created["generation_id"]
     await socket.read_answer(created["generation_id"], answer)
@@ -349,7 +349,7 @@ async def test_continue_completes_a_stopped_answer_in_the_same_message(
 ) -> None:
     question = long_question()
     created = await socket.ask(question)
-    first = await socket.read_until(created["generation_id"], 30)
+    first = await socket.read_until(created["generation_id"], 10)
     await socket.send("generation.stop", generation_id=created["generation_id"])
     await socket.read_answer(created["generation_id"], first)
     hurry()

@@ -75,7 +75,7 @@ async def test_an_answer_is_no_longer_than_what_is_left_of_the_budget(socket: So
     assert counted == in_ledger
 
 
-@pytest.mark.parametrize("step_ms", [40.0], ids=["slowly"])
+@pytest.mark.parametrize("step_ms", [150.0], ids=["slowly"])
 async def test_a_tenants_answers_at_a_time_are_its_members_together(
     open_socket: Callable[..., Awaitable[Socket]], acme: Any, rival_socket: Socket, hurry: Callable[[], None]
 ) -> None:

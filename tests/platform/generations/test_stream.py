@@ -58,6 +58,7 @@ async def test_finished_comes_when_the_result_is_stored_also_where_another_proce
     assert event["usage"]["prompt_tokens"] == echo("Hello")[0]
 
 
+@pytest.mark.parametrize("step_ms", [25.0])
 async def test_a_generation_recorded_elsewhere_can_be_stopped_here(
     create: Create, make_recorder: MakeRecorder, acme: Any
 ) -> None:

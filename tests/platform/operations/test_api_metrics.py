@@ -52,10 +52,10 @@ async def ask(path: str, method: str = "GET", of: Any = application) -> int:
     """The status of the whole application's answer, read to its end."""
     communicator = ApplicationCommunicator(of, scope(path, method))
     await communicator.send_input({"type": "http.request", "body": b"", "more_body": False})
-    start: Mapping[str, Any] = await communicator.receive_output(timeout=8)
-    while (await communicator.receive_output(timeout=8)).get("more_body"):
+    start: Mapping[str, Any] = await communicator.receive_output(timeout=60)
+    while (await communicator.receive_output(timeout=60)).get("more_body"):
         pass
-    await communicator.wait(timeout=8)
+    await communicator.wait(timeout=60)
     return int(start["status"])
 
 
@@ -109,11 +109,11 @@ async def test_a_stream_counts_until_its_end_and_with_its_status() -> None:
         raise RuntimeError("broken off")
 
     communicator = ApplicationCommunicator(measured(stream, "/v1/"), scope("/v1/completions", "POST"))
-    await communicator.receive_output(timeout=8)
+    await communicator.receive_output(timeout=60)
     assert counted() == {}
     more.set()
     with pytest.raises(RuntimeError, match="broken off"):
-        await communicator.wait(timeout=8)
+        await communicator.wait(timeout=60)
     assert counted() == {("POST", "/v1/completions", "200"): 1}
 
 

@@ -13,6 +13,7 @@ import pytest
 from django.conf import settings
 
 from pagoda.engines import connections
+from pagoda.pool import pushing
 from pagoda_inference.client import EngineUnavailable
 from pagoda_inference.protocol import AccountReport, ModelInfo
 
@@ -55,7 +56,8 @@ def _wait_until_ready(address: str, process: subprocess.Popen[bytes]) -> None:
 
 @pytest.fixture
 def engine(engine_process: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address of the only engine in PAGODA_ENGINES."""
+    """The address of the only engine in PAGODA_ENGINES. One that is there is waited for."""
+    monkeypatch.setattr(pushing, "TIMEOUT_S", 60.0)
     monkeypatch.setattr(settings, "PAGODA_ENGINES", [engine_process])
     return engine_process
 
@@ -65,7 +67,7 @@ def in_engine(engine: str) -> Callable[[], dict[str, AccountReport]]:
     """The accounts that the engine has now, by id."""
 
     def ask() -> dict[str, AccountReport]:
-        with connections.sync_client(engine) as client:
+        with connections.sync_client(engine, 60) as client:
             return {account.id: account for account in client.watch_once().accounts}
 
     return ask

