@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from asking import QUESTION, blocks_in_use, chat, chunks_of, generations, holds, read, records, said, text, until
+from asking import blocks_in_use, chat, chunks_of, generations, holds, read, records, said, text, until
 from engine_at_hand import echo
 from langchain_openai import ChatOpenAI
 from openai import AsyncOpenAI
@@ -20,6 +20,8 @@ from pagoda.api.keep_alive import COMMENT, KeepAlive, Send
 from pagoda.tenants.keys import revoke_key
 
 INTERVAL_S = 0.1
+SHORT = "Which one?"
+"""What is answered in 22 tokens."""
 
 
 @pytest.fixture
@@ -132,15 +134,15 @@ async def test_openais_client_reads_over_them(
     client: AsyncOpenAI, rival_client: AsyncOpenAI, engine: str, rival: Any, comments: list[bytes]
 ) -> None:
     async with pool_taken(rival_client, engine, rival.tenant, comments):
-        chunks = await chunks_of(await client.chat.completions.create(**chat(), stream=True))
+        chunks = await chunks_of(await client.chat.completions.create(**chat(SHORT), stream=True))
     assert comments
     comments.clear()
-    asked = client.responses.stream(model="echo", input=QUESTION, temperature=0)
+    asked = client.responses.stream(model="echo", input=SHORT, temperature=0)
     async with pool_taken(rival_client, engine, rival.tenant, comments), asked as stream:
         numbers = [event.sequence_number async for event in stream]
         response = await stream.get_final_response()
     assert comments
-    assert said(chunks) == response.output_text == echo(QUESTION)[1]
+    assert said(chunks) == response.output_text == echo(SHORT)[1]
     assert numbers == list(range(len(numbers)))
 
 
@@ -149,8 +151,8 @@ async def test_langchain_reads_over_them(
 ) -> None:
     model = ChatOpenAI(model="echo", base_url=f"{site}/v1", api_key=SecretStr(key), temperature=0, max_retries=0)
     async with pool_taken(rival_client, engine, rival.tenant, comments):
-        pieces = [str(chunk.content) async for chunk in model.astream(QUESTION)]
-    assert "".join(pieces) == echo(QUESTION)[1]
+        pieces = [str(chunk.content) async for chunk in model.astream(SHORT)]
+    assert "".join(pieces) == echo(SHORT)[1]
     assert comments
 
 
