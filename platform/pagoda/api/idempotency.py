@@ -115,25 +115,24 @@ class _Recording:
             async for event in events:
                 sent.append(event)
                 if isinstance(event, Last):
-                    await self._end(in_database(_record, self._claim, 200, "text/event-stream", b"".join(sent)))
+                    body = b"".join(sent)
+                    await asyncio.shield(self._end(in_database(_record, self._claim, 200, "text/event-stream", body)))
                 elif isinstance(event, Failed):
-                    await self._end(in_database(_free, self._claim))
+                    await asyncio.shield(self._end(in_database(_free, self._claim)))
                 yield event
         finally:
             await events.aclose()
             self.close()
 
-    async def _end(self, ending: Coroutine[Any, Any, None]) -> None:
+    def _end(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self._over = True
         self._holding.cancel()
-        await asyncio.shield(calls.current().run(ending))
+        return calls.current().run(ending)
 
     def close(self) -> None:
         """The stream is over, or never began."""
         if not self._over:
-            self._over = True
-            self._holding.cancel()
-            calls.current().run(in_database(_free, self._claim))
+            self._end(in_database(_free, self._claim))
 
 
 async def _hold(claim: _Claim) -> None:
