@@ -16,7 +16,8 @@ class Lineages:
     """(account, lineage) -> the last entries that it used."""
 
     def __init__(self) -> None:
-        self._tips: dict[tuple[str, str], set[Entry]] = {}
+        self._tips: dict[tuple[str, str], dict[Entry, None]] = {}
+        """In the order they were used."""
 
     def add(self, entry: Entry, lineage: str) -> list[Entry]:
         """``lineage`` uses the entry and all before it. Returns those for which it is new."""
@@ -27,10 +28,10 @@ class Lineages:
             added.append(tip)
             tip = tip.parent
         if added and lineage != ANYBODY:
-            tips = self._tips.setdefault((entry.root.account, lineage), set())
+            tips = self._tips.setdefault((entry.root.account, lineage), {})
             if isinstance(tip, Entry):
-                tips.discard(tip)
-            tips.add(entry)
+                tips.pop(tip, None)
+            tips[entry] = None
         return added
 
     def forget(self, entry: Entry) -> None:
@@ -39,10 +40,10 @@ class Lineages:
             tips = self._tips.get((entry.root.account, lineage))
             if tips is None or entry not in tips:
                 continue
-            tips.remove(entry)
+            del tips[entry]
             parent = entry.parent
             if isinstance(parent, Entry) and _has(parent, lineage) and parent.placed:
-                tips.add(parent)
+                tips[parent] = None
             if not tips:
                 del self._tips[entry.root.account, lineage]
 

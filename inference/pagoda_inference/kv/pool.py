@@ -45,8 +45,8 @@ class Pool(BlockStore):
             PrefixIndex(secret or secrets.token_bytes(32), model, digest),
         )
         self.block_size = block_size
-        self.tables: set[BlockTable] = set()
-        """All tables that may hold blocks."""
+        self.tables: dict[BlockTable, None] = {}
+        """All tables that may hold blocks, in the order they were opened."""
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Pool(BlockStore):
     def open_table(self, ledger: Ledger, chain: Chain, lineage: str = "") -> BlockTable:
         """An empty table that charges ``ledger`` and finds nothing outside the chain's scope and what is published."""
         table = BlockTable(ledger, chain, lineage)
-        self.tables.add(table)
+        self.tables[table] = None
         return table
 
     def adopt(self, table: BlockTable, entries: Sequence[Entry]) -> list[tuple[Entry, int]]:
@@ -174,7 +174,7 @@ class Pool(BlockStore):
         ``tokens``: share only the blocks of that many first tokens.
         """
         child = BlockTable(table.account, table.chain.copy(), table.lineage)
-        self.tables.add(child)
+        self.tables[child] = None
         full = table.capacity if tokens is None else tokens
         if tokens is not None:
             child.chain.cut(tokens // self.block_size)
@@ -202,7 +202,7 @@ class Pool(BlockStore):
         table.blocks.clear()
         table.capacity = 0
         table.found(0, table.chain.root)
-        self.tables.discard(table)
+        self.tables.pop(table, None)
         return released
 
     def commit(self, table: BlockTable, tokens: Sequence[int], written: int) -> None:

@@ -34,7 +34,7 @@ class HostTier:
         self._backend = backend
         self._copier = copier
         self._leave = leave
-        self._stowed: dict[str, set[Stowed]] = {}
+        self._stowed: dict[str, dict[Stowed, None]] = {}
 
     def by_age(self) -> list[HostCopy]:
         """Copies that nothing pins, the least recently used first."""
@@ -78,7 +78,7 @@ class HostTier:
         if not self._make_room(account, stowed.size):
             return False
         self.space.charge(account, stowed.size)
-        self._stowed.setdefault(account, set()).add(stowed)
+        self._stowed.setdefault(account, {})[stowed] = None
         payloads: list[bytearray] = []
 
         def finished(error: BaseException | None) -> None:
@@ -115,7 +115,7 @@ class HostTier:
         if stowed.live:
             stowed.live = False
             stowed.payloads = []
-            self._stowed[stowed.account].discard(stowed)
+            del self._stowed[stowed.account][stowed]
             self.space.refund(stowed.account, stowed.size)
 
     def discard_all(self, account: str) -> None:

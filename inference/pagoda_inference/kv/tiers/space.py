@@ -46,7 +46,8 @@ class Share:
         self.weight = weight
         self.bytes = 0
         """Of its copies and of its swapped requests."""
-        self.copies: set[Copy] = set()
+        self.copies: dict[Copy, None] = {}
+        """In the order they came, so that the same things happen in the same order."""
         self.evictable: OrderedDict[Copy, None] = OrderedDict()
         """Copies that nothing pins, least recently used first."""
 
@@ -128,7 +129,7 @@ class Space:
     def add(self, copy: Copy) -> None:
         """Take a copy in, as the most recently used; there is room for it."""
         share = self.charge(copy.account, self.copy_bytes)
-        share.copies.add(copy)
+        share.copies[copy] = None
         copy.live = True
         if not copy.pins:
             self._offer(share, copy)
@@ -139,7 +140,7 @@ class Space:
             return
         share = self._shares[copy.account]
         self._withdraw(share, copy)
-        share.copies.discard(copy)
+        del share.copies[copy]
         copy.live = False
         self.refund(copy.account, self.copy_bytes)
 
