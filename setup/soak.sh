@@ -22,7 +22,7 @@ trap 'echo "seed of this round: PAGODA_SOAK_SEED=$seed" >&2' ERR
 for ((round = 1; ; round++)); do
     printf '\n== round %d, seed %d\n' "$round" "$seed"
     "${test[@]}" tests/kv -k stateful --hypothesis-seed="$seed"
-    PAGODA_SOAK_SEED=$seed "${test[@]}" tests/platform/api/test_fuzzed.py
+    PAGODA_SOAK_SEED=$seed "${test[@]}" tests/platform/api/test_fuzzed.py tests/platform/api/test_described_requests.py
     PAGODA_SOAK_SEED=$seed PAGODA_SOAK_MINUTES=$(conversation_minutes) "${test[@]}" tests/e2e -m soak
     over && break
     seed=$((seed + 1))
