@@ -17,7 +17,7 @@ class Lineages:
 
     def __init__(self) -> None:
         self._tips: dict[tuple[str, str], dict[Entry, None]] = {}
-        """In the order they were used."""
+        """In the order they came."""
 
     def add(self, entry: Entry, lineage: str) -> list[Entry]:
         """``lineage`` uses the entry and all before it. Returns those for which it is new."""
